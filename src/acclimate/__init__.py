@@ -1,0 +1,63 @@
+"""Keep a vision model accurate when the world changes: test-time adaptation of classifiers."""
+
+from acclimate.adapter import Adapter, Progress, StepReport
+from acclimate.config import AdapterConfig, TeacherConfig, TrainingConfig
+from acclimate.errors import (
+    AcclimateError,
+    InputError,
+    ModelError,
+    NotPreparedError,
+    OptionError,
+    RegistrationError,
+    StateError,
+)
+from acclimate.methods import (
+    BN1,
+    RMT,
+    BN1Config,
+    MeanTeacher,
+    MeanTeacherConfig,
+    RMTConfig,
+    Source,
+    Tent,
+    TentConfig,
+    method,
+    methods,
+    register,
+)
+from acclimate.network import Normalized
+from acclimate.options import option
+from acclimate.state import Snapshot
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BN1",
+    "RMT",
+    "AcclimateError",
+    "Adapter",
+    "AdapterConfig",
+    "BN1Config",
+    "InputError",
+    "MeanTeacher",
+    "MeanTeacherConfig",
+    "ModelError",
+    "Normalized",
+    "NotPreparedError",
+    "OptionError",
+    "Progress",
+    "RMTConfig",
+    "RegistrationError",
+    "Snapshot",
+    "Source",
+    "StateError",
+    "StepReport",
+    "TeacherConfig",
+    "Tent",
+    "TentConfig",
+    "TrainingConfig",
+    "method",
+    "methods",
+    "option",
+    "register",
+]

@@ -1,0 +1,491 @@
+"""The contract every method keeps: predict and adapt, several updates, single images, state.
+
+A method subclasses :class:`Adapter` and says what is its own: what it trains, how it adapts to a
+batch. What methods share is here, once; saving and restoring are in :mod:`acclimate.stateful`.
+
+Shapes: N images, W images in the window, C channels, H rows, W columns, K classes.
+"""
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+from typing_extensions import Self
+
+from acclimate import network
+from acclimate.checks import check_images, check_labels
+from acclimate.config import AdapterConfig, TeacherConfig, TrainingConfig
+from acclimate.errors import InputError, ModelError, OptionError, StateError
+from acclimate.losses import entropy
+from acclimate.optimizer import follow_layout, make_optimizer
+from acclimate.options import build
+from acclimate.source import Batch, Source, SourceBatches
+from acclimate.stateful import Stateful
+
+__all__ = ["Adapter", "Progress", "Report", "StepReport"]
+
+C = TypeVar("C", bound=AdapterConfig)
+
+Report = Callable[[str, int, int], None]
+"""Tells how far preparation has come: the stage, the steps done and their total."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far ``prepare`` has come."""
+
+    stage: str
+    done: int
+    total: int
+
+
+@dataclasses.dataclass(frozen=True)
+class StepReport:
+    """What one update step did."""
+
+    batch: int
+    """Batches adapted to before this one."""
+    update: int
+    """Number of the step within the batch, from 0."""
+    loss: float | None
+    """The loss before the step; None if nothing was trained."""
+    entropy: float
+    """Mean entropy of the step's predictions, in nats."""
+    update_norm: float
+    """Euclidean norm of the step's change to the student's parameters."""
+
+
+class Adapter(Stateful, Generic[C]):
+    """A classifier that adapts to the images it predicts."""
+
+    name: ClassVar[str]
+    """The method's name in the registry."""
+    Config: ClassVar[type[AdapterConfig]] = AdapterConfig
+    """The dataclass of the method's options."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"cifar": {}, "imagenet": {}}
+    """The paper's options by kind of benchmark, where they differ from the defaults."""
+    needs_source: bool = False
+    """Whether ``prepare`` needs source data; of an instance, whether it does with its options."""
+    needs_features: ClassVar[bool] = False
+    """Whether the method reads features, and so needs the model's head."""
+    trains: ClassVar[Literal["all", "norm", "nothing"]] = "nothing"
+    """Which of the student's weights and biases are trained."""
+    changes_statistics: bool = False
+    """Whether the networks' buffers are among what adapting changes."""
+
+    config: C
+    window_images: Tensor | None
+
+    def __init__(self, model: nn.Module, config: C | None = None, **options: Any) -> None:
+        """Copy ``model``; options are given as a config, by name, or as a config with changes."""
+        super().__init__()
+        self.config = build(self.Config, config, options)  # type: ignore[assignment]
+        self.needs_source = self.uses_source()
+        self.counters = {"batches": 0, "window_next": 0, "window_filled": 0}
+        self.generator = torch.Generator().manual_seed(self.config.seed)
+        self.replay: SourceBatches | None = None
+        self.head_: str | None = None
+        self.classes_: int | None = None
+        self.register_buffer("window_images", None)
+        self._known_shapes: set[tuple[int, ...]] = set()
+        self._observers: OrderedDict[int, Callable[[StepReport], None]] = OrderedDict()
+        self._autocast: torch.dtype | None = None
+        self._loss: Tensor | None = None
+        self._update_norm = 0.0
+        self._fingerprint: str | None = None
+        if not isinstance(model, nn.Module):
+            raise ModelError(f"The model must be an nn.Module. Got {type(model).__name__} instead.")
+        if next(model.parameters(), None) is None:
+            raise ModelError(f"The model {type(model).__name__} has no parameters to work with.")
+        with torch.inference_mode(False), torch.enable_grad():
+            self._build_networks(model)
+            self._prepared = None if self.needs_source else self._capture()
+
+    # --- What a method overrides ------------------------------------------------------------
+
+    def uses_source(self) -> bool:
+        """Whether ``prepare`` needs source data with these options."""
+        return bool(type(self).needs_source)
+
+    def configure(self, student: nn.Module) -> None:
+        """Change how the copy of the model works; by default it uses batch statistics."""
+        network.use_batch_statistics(student)
+
+    def learn_source(self, source: Source, report: Report) -> None:
+        """Learn from source data what the method needs."""
+
+    def begin(self, x_NCHW: Tensor) -> None:
+        """Do what is done once for a batch, before its update steps."""
+
+    def adapt(self, x_NCHW: Tensor) -> Tensor:
+        """Make one update step on a batch and return its logits; called with gradients on."""
+        with torch.no_grad():
+            return self.infer(x_NCHW)
+
+    def predictors(self) -> list[nn.Module]:
+        """The networks whose summed logits are the prediction."""
+        return [self.student]
+
+    # --- What everybody calls ---------------------------------------------------------------
+
+    @classmethod
+    def preset(cls, name: str, **options: Any) -> C:
+        """Return the paper's options for a kind of benchmark, with changes."""
+        if name not in cls.presets:
+            raise OptionError(
+                f"{cls.__name__} has no preset {name!r}. Its presets are: {', '.join(cls.presets)}."
+            )
+        options = {**cls.presets[name], **options}
+        return build(cls.Config, None, options)  # type: ignore[return-value]
+
+    def prepare(
+        self,
+        source: Source | None = None,
+        *,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Self:
+        """Learn from labelled source data, once, before adapting.
+
+        Args:
+            source: see :data:`acclimate.source.Source`; methods that need none ignore it.
+            progress: called with each :class:`Progress`.
+
+        Returns:
+            The adapter itself.
+        """
+        if not self.needs_source:
+            return self
+        if self._prepared is not None:
+            raise StateError(
+                f"This {type(self).__name__} is prepared already. reset() returns to that state; "
+                "build a new adapter to prepare anew."
+            )
+        if source is None:
+            raise InputError(f"{type(self).__name__}.prepare needs labelled source data.")
+
+        def report(stage: str, done: int, total: int) -> None:
+            if progress is not None:
+                progress(Progress(stage, done, total))
+
+        with self._working():
+            before = self._capture()
+            try:
+                self.learn_source(source, report)
+                if self.needs_replay():
+                    self.attach_source(source)
+            except BaseException:
+                self._write(before)
+                self._drop_gradients()
+                raise
+            self._prepared = self._capture()
+        return self
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Predict a batch, adapt to it and return its logits (N, K)."""
+        reports: list[StepReport] = []
+        with self._working():
+            x_NCHW = self._accept(x_NCHW)
+            counters, generator = self._counters(), self.generator.get_state()
+            try:
+                if self.config.window is None:
+                    logits_NK = self._adapt_to(x_NCHW, reports)
+                else:
+                    rows = [self._slide(row, reports) for row in x_NCHW.split(1)]
+                    logits_NK = torch.cat(rows)
+            except BaseException:
+                self._set_counters(counters)
+                self.generator.set_state(generator)
+                self._drop_gradients()
+                raise
+        # Only now, with the state whole: what an observer raises is the caller's.
+        for step in reports:
+            for observer in tuple(self._observers.values()):
+                observer(step)
+        return logits_NK
+
+    def predict(self, x_NCHW: Tensor) -> Tensor:
+        """Predict without adapting; with a window, each image beside the last ones."""
+        with self._working(), torch.no_grad():
+            x_NCHW = self._accept(x_NCHW)
+            if self.config.window is None:
+                return self.infer(x_NCHW)
+            return torch.cat([self._look(row)[0] for row in x_NCHW.split(1)])
+
+    def export(self) -> nn.Module:
+        """Return a plain module, sharing nothing, that predicts as ``predict`` does on batches.
+
+        It is a copy of the caller's class with the adapted weights, or a
+        :class:`~acclimate.network.LogitSum` of copies where a method predicts with several
+        networks. Layers that normalise with batch statistics keep doing so.
+        """
+        self._require_prepared()
+        with torch.inference_mode(False):
+            copies = [network.plain_copy(one) for one in self.predictors()]
+        return copies[0] if len(copies) == 1 else network.LogitSum(*copies).eval()
+
+    def observe(self, observer: Callable[[StepReport], None]) -> RemovableHandle:
+        """Call ``observer`` with a report of every update step, until the handle's ``remove``."""
+        handle = RemovableHandle(self._observers)
+        self._observers[handle.id] = observer
+        return handle
+
+    def train(self, mode: bool = True) -> Self:
+        """Do nothing: the networks' modes belong to the method, not to the caller."""
+        return self
+
+    # --- What methods call ------------------------------------------------------------------
+
+    def run(self, net: nn.Module, x_NCHW: Tensor) -> Tensor:
+        """Forward a batch through one of the networks and return logits in full precision."""
+        with self._precision(x_NCHW):
+            logits_NK: Tensor = net(self._laid_out(x_NCHW))
+        return _full(logits_NK)
+
+    def run_features(self, net: nn.Module, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
+        """Forward a batch and return features (N, D) and logits in full precision."""
+        assert self.head_ is not None
+        with self._precision(x_NCHW):
+            x_NCHW = self._laid_out(x_NCHW)
+            features_ND, logits_NK = network.features_and_logits(net, self.head_, x_NCHW)
+        return _full(features_ND), _full(logits_NK)
+
+    def infer(self, x_NCHW: Tensor) -> Tensor:
+        """Return the prediction of the networks as they are."""
+        logits_NK, *others = [self.run(net, x_NCHW) for net in self.predictors()]
+        for other_NK in others:
+            logits_NK = logits_NK + other_NK
+        return logits_NK
+
+    def accumulate(self, loss: Tensor) -> None:
+        """Add the gradient of a part of the loss, and free its graph before the next is built."""
+        loss.backward()
+        self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
+
+    def update(self, loss: Tensor) -> None:
+        """Step the student down the gradient of ``loss``, then move the teacher."""
+        assert self.optimizer is not None
+        self.accumulate(loss)
+        parameters = list(self.trained.values())
+        before = [p.detach().clone() for p in parameters] if self._observers else None
+        self.optimizer.step()
+        self._drop_gradients()
+        if isinstance(self.config, TeacherConfig):
+            network.update_teacher(self._averaged, parameters, self.config.momentum)
+        if before is not None:
+            change = torch._foreach_sub([p.detach() for p in parameters], before)
+            self._update_norm = torch.stack(torch._foreach_norm(change)).norm().item()
+
+    def take_source(self, batch: Batch) -> Batch:
+        """Check a batch of source data and bring it to the networks' device and type."""
+        images, labels = batch
+        x_NCHW = self._placed(check_images(images, "Source images"))
+        self._meet(x_NCHW)
+        assert self.classes_ is not None
+        y_N = check_labels(labels, x_NCHW, self.classes_)
+        return x_NCHW, y_N.to(x_NCHW.device)
+
+    def set_learning_rate(self, lr: float) -> None:
+        """Set the learning rate of all parameters."""
+        assert self.optimizer is not None
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of adaptation: scaled to the window, if there is one."""
+        assert isinstance(self.config, TrainingConfig)
+        window = self.config.window
+        return self.config.lr * (1.0 if window is None else window / self.config.batch_size)
+
+    # --- The loop ---------------------------------------------------------------------------
+
+    def _adapt_to(self, x_NCHW: Tensor, reports: list[StepReport]) -> Tensor:
+        self.begin(x_NCHW)
+        updates = self.config.updates if isinstance(self.config, TrainingConfig) else 1
+        for update in range(updates):
+            self._loss, self._update_norm = None, 0.0
+            with torch.enable_grad():
+                logits_NK = self.adapt(x_NCHW).detach()
+            if self._observers:
+                loss = None if self._loss is None else self._loss.item()
+                certainty = entropy(logits_NK).mean().item()
+                batch = self.counters["batches"]
+                reports.append(StepReport(batch, update, loss, certainty, self._update_norm))
+        self.counters["batches"] += 1
+        return logits_NK
+
+    def _slide(self, x_1CHW: Tensor, reports: list[StepReport]) -> Tensor:
+        """Add one image to the window; predict it, and adapt when the window has gone round."""
+        assert self.config.window is not None
+        position = self.counters["window_next"]
+        if position < self.config.window - 1:
+            with torch.no_grad():
+                logits_1K, window_WCHW = self._look(x_1CHW)
+        else:
+            window_WCHW = self._window_with(x_1CHW)
+            logits_1K = self._adapt_to(window_WCHW, reports)[position : position + 1]
+        self.window_images = window_WCHW
+        self.counters["window_next"] = (position + 1) % self.config.window
+        self.counters["window_filled"] = max(self.counters["window_filled"], position + 1)
+        return logits_1K
+
+    def _look(self, x_1CHW: Tensor) -> tuple[Tensor, Tensor]:
+        """Predict one image beside the last ones; return its logits and the window with it."""
+        window_WCHW = self._window_with(x_1CHW)
+        if not network.batch_norms(self.student):
+            return self.infer(x_1CHW), window_WCHW
+        position = self.counters["window_next"]
+        filled = max(self.counters["window_filled"], position + 1)
+        return self.infer(window_WCHW[:filled])[position : position + 1], window_WCHW
+
+    def _window_with(self, x_1CHW: Tensor) -> Tensor:
+        """Return a copy of the window with the image in the oldest one's place."""
+        assert self.config.window is not None
+        if self.window_images is None:
+            window_WCHW = x_1CHW.new_zeros(self.config.window, *x_1CHW.shape[1:])
+        elif self.window_images.shape[1:] == x_1CHW.shape[1:]:
+            window_WCHW = self.window_images.clone()
+        else:
+            raise InputError(
+                f"The window holds images of the shape {tuple(self.window_images.shape[1:])}. "
+                f"Got {tuple(x_1CHW.shape[1:])} instead. Use an adapter for each size."
+            )
+        window_WCHW[self.counters["window_next"]] = x_1CHW[0]
+        return window_WCHW
+
+    # --- Images in --------------------------------------------------------------------------
+
+    def _accept(self, images: Tensor) -> Tensor:
+        """Check a batch of test images; nothing has changed if this raises."""
+        self._require_prepared()
+        check_images(images, "Images")
+        device = next(self.student.parameters()).device
+        if images.device != device:
+            raise InputError(
+                f"Images must be on the model's device, {device}. Got {images.device} instead. "
+                "Move them with images.to(device)."
+            )
+        x_NCHW = self._placed(images)
+        self._meet(x_NCHW)
+        return x_NCHW
+
+    def _placed(self, images: Tensor) -> Tensor:
+        """The images on the networks' device, of their type, and free to enter a graph."""
+        parameter = next(self.student.parameters())
+        x_NCHW = images.detach().to(parameter.device, parameter.dtype)
+        # A tensor made in inference mode cannot be saved for a backward pass; its copy can.
+        return x_NCHW.clone() if x_NCHW.is_inference() else x_NCHW
+
+    @torch.no_grad()
+    def _meet(self, x_NCHW: Tensor) -> None:
+        """Try a few images of a new shape: does the model take them, and where is its head?"""
+        shape = tuple(x_NCHW.shape[1:])
+        if shape in self._known_shapes:
+            return
+        few = x_NCHW[:4]
+        known = next(iter(self._known_shapes), shape)
+        if known[0] != shape[0]:
+            raise InputError(f"Images must have {known[0]} channels, as before. Got {shape[0]}.")
+        try:
+            logits_NK = network.probe(self.student, self._laid_out(few))
+        except RuntimeError as error:
+            # A model that calls view() on its feature maps may need them contiguous.
+            self._set_layout(torch.contiguous_format)
+            try:
+                logits_NK = network.probe(self.student, few)
+            except RuntimeError:
+                raise InputError(
+                    f"The model {type(self.student).__name__} cannot take images of the shape "
+                    f"{shape}: {error}"
+                ) from error
+        if self.head_ is None and self.needs_features:
+            self.head_ = network.find_head(self.student, self._laid_out(few), self.config.head)
+        self.classes_ = logits_NK.shape[1]
+        self._known_shapes.add(shape)
+
+    # --- Networks ---------------------------------------------------------------------------
+
+    def _build_networks(self, model: nn.Module) -> None:
+        self.student = network.copy_network(model).requires_grad_(False).eval()
+        self.configure(self.student)
+        teaches = isinstance(self.config, TeacherConfig)
+        self.teacher = network.copy_network(self.student) if teaches else None
+        self.trained: dict[str, nn.Parameter] = {}
+        if self.trains != "nothing":
+            find = network.norm_parameters if self.trains == "norm" else network.weights_and_biases
+            self.trained = find(self.student)
+            if not self.trained:
+                kind = "normalisation layers" if self.trains == "norm" else "layers"
+                raise ModelError(
+                    f"{type(self).__name__} trains the weights and biases of {kind}. "
+                    f"The model {type(model).__name__} has none."
+                )
+        self.changing = set(self.trained)
+        if self.changes_statistics:
+            self.changing.update(name for name, _ in self.student.named_buffers())
+        self._averaged: list[Tensor] = []
+        if self.teacher is not None:
+            named = dict(self.teacher.named_parameters(remove_duplicate=False))
+            self._averaged = [named[name] for name in self.trained]
+        self.optimizer: Optimizer | None = None
+        if isinstance(self.config, TrainingConfig):
+            parameters = list(self.trained.values())
+            for parameter in parameters:
+                parameter.requires_grad_(True)
+            self.optimizer = make_optimizer(parameters, self.config, self.learning_rate)
+        self._layout = torch.contiguous_format
+        if self.config.channels_last and network.has_convolution(self.student):
+            self._set_layout(torch.channels_last)
+
+    def _drop_gradients(self) -> None:
+        if self.optimizer is not None:
+            self.optimizer.zero_grad(set_to_none=True)
+
+    def _set_layout(self, layout: torch.memory_format) -> None:
+        self._layout = layout
+        for net in (self.student, self.teacher):
+            if net is not None:
+                net.to(memory_format=layout)  # type: ignore[call-overload]
+        if self.optimizer is not None:
+            follow_layout(self.optimizer)
+
+    def _laid_out(self, x_NCHW: Tensor) -> Tensor:
+        return x_NCHW.contiguous(memory_format=self._layout)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move what the optimizer holds along with the networks: ``to``, ``cuda``, ``double``."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._fingerprint = None
+        if self.optimizer is not None:
+            for quantities in self.optimizer.state.values():
+                for key, value in quantities.items():
+                    quantities[key] = fn(value) if isinstance(value, Tensor) else value
+        return self
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Leave the caller's inference mode and autocast; remember the latter for the networks."""
+        device = next(self.student.parameters()).device.type
+        if self.config.precision is not None:
+            self._autocast = torch.bfloat16 if self.config.precision == "bf16" else None
+        elif torch.is_autocast_enabled(device):
+            self._autocast = torch.get_autocast_dtype(device)
+        else:
+            self._autocast = None
+        with torch.inference_mode(False), torch.autocast(device, enabled=False):
+            yield
+
+    def _precision(self, x: Tensor) -> torch.autocast:
+        # Without the cache: it would outlive the weights that the optimizer changes.
+        enabled = self._autocast is not None
+        return torch.autocast(x.device.type, self._autocast, enabled, cache_enabled=False)
+
+
+def _full(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

@@ -1,0 +1,26 @@
+"""The methods, one file each; importing this package registers them."""
+
+from acclimate.methods.bn import BN1, BN1Config
+from acclimate.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
+from acclimate.methods.registry import method, methods, register
+from acclimate.methods.rmt import RMT, RMTConfig
+from acclimate.methods.source import Source
+from acclimate.methods.tent import Tent, TentConfig
+
+__all__ = [
+    "BN1",
+    "RMT",
+    "BN1Config",
+    "MeanTeacher",
+    "MeanTeacherConfig",
+    "RMTConfig",
+    "Source",
+    "Tent",
+    "TentConfig",
+    "method",
+    "methods",
+    "register",
+]
+
+for _method in (Source, BN1, Tent, MeanTeacher, RMT):
+    register(_method)

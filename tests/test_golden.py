@@ -1,0 +1,193 @@
+"""Every recorded trace of the official implementation is followed (tests/golden/README.md).
+
+ACCLIMATE_GOLDEN names another folder of traces in the same format.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+import acclimate
+
+FOLDER = Path(os.environ.get("ACCLIMATE_GOLDEN", Path(__file__).parent / "golden"))
+METHODS = {
+    "norm_test": acclimate.BN1,
+    "norm_alpha": acclimate.BN1,
+    "norm_ema": acclimate.BN1,
+    "tent": acclimate.Tent,
+    "rmt": acclimate.RMT,
+}
+
+
+class Trace:
+    """Tensors and hyper-parameters of one recorded run."""
+
+    def __init__(self, path: Path) -> None:
+        with safe_open(path, framework="pt") as file:
+            self.facts = {k: json.loads(v) for k, v in (file.metadata() or {}).items()}
+            self.tensors = {key: file.get_tensor(key) for key in file.keys()}
+        if path.stem == "rmt_warmup":
+            self.facts = {"warmup_steps": 6, "teacher_momentum": 0.999, **self.facts}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.tensors
+
+    def images(self, name: str) -> Tensor:
+        return self.tensors[name].float() / 255
+
+    def group(self, prefix: str) -> dict[str, Tensor]:
+        """Tensors by their name in our network: the official code wraps it for BN's variants."""
+        found = {k[len(prefix) :]: v for k, v in self.tensors.items() if k.startswith(prefix)}
+        return {k.removeprefix("model.").replace(".layer.", "."): v for k, v in found.items()}
+
+    def options(self) -> dict[str, Any]:
+        """The trace's hyper-parameters as options of ours."""
+        facts, method = self.facts, self.facts["method"]
+        options: dict[str, Any] = {"window": facts.get("window")}
+        if method == "norm_alpha":
+            options["alpha"] = facts["alpha"]
+        if method == "norm_ema":
+            options["momentum"] = facts["layer_momentum"]
+        if method.startswith("norm"):
+            return options
+        optimizer = facts["optimizer"]
+        name = optimizer["name"].lower()
+        options |= {
+            "optimizer": name,
+            # The traces give the rate that was used; ours scales by window / batch_size.
+            "lr": optimizer["lr"],
+            "batch_size": facts.get("window") or facts["batch_size"],
+            "optimizer_momentum": optimizer["beta1" if name == "adam" else "momentum"],
+            "nesterov": optimizer.get("nesterov", True),
+            "weight_decay": optimizer["weight_decay"],
+            "updates": facts["steps"],
+        }
+        if method == "rmt":
+            options |= {
+                "momentum": facts["teacher_momentum"],
+                "lambda_ce": facts.get("lambda_ce", 0.0),
+                "lambda_cl": facts.get("lambda_cl", 1.0),
+                "temperature": facts.get("temperature", 0.1),
+                "warmup_samples": facts.get("warmup_steps", 0) * options["batch_size"],
+                "projector": bool(self.group("init.projector.")),
+            }
+        return options
+
+
+class GoldenNetwork(nn.Module):
+    """The tiny network that the traces were recorded on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for inputs, outputs, stride in ((3, 8, 1), (8, 16, 2), (16, 16, 2)):
+            layers += [
+                nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False),
+                nn.BatchNorm2d(outputs),
+                nn.ReLU(),
+            ]
+        self.encoder = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.fc = nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.encoder(x))
+
+
+class RecordedRMT(acclimate.RMT):
+    """RMT with the trace's projector, augmented views and replay batches, in their order."""
+
+    trace: Trace
+
+    def average_features(self, source: Any, report: Any) -> Tensor:
+        if "prepare.x" in self.trace:
+            return super().average_features(source, report)
+        self.take_source(source[0])  # finds the head, as reading the source data does
+        return self.trace.tensors["prototypes"]
+
+    def make_projector(self, dimensions: int) -> None:
+        super().make_projector(dimensions)
+        if self.projector is not None:
+            self.projector.load_state_dict(self.trace.group("init.projector."))
+        self.views = iter(self.trace.images("aug")) if "aug" in self.trace else iter(())
+
+    def augment(self, x_NCHW: Tensor) -> Tensor:
+        return next(self.views)[: len(x_NCHW)]
+
+
+def source_batches(trace: Trace) -> list[tuple[Tensor, Tensor]]:
+    size = trace.facts["batch_size"]
+    for prefix in ("prepare", "source"):
+        if f"{prefix}.x" in trace:
+            images = trace.images(f"{prefix}.x").reshape(-1, 3, 16, 16)
+            labels = trace.tensors[f"{prefix}.y"].reshape(-1)
+            return list(zip(images.split(size), labels.split(size), strict=True))
+    return [(trace.images("x")[0], torch.zeros(len(trace.images("x")[0]), dtype=torch.long))]
+
+
+def build(trace: Trace) -> acclimate.Adapter[Any]:
+    network = GoldenNetwork()
+    network.load_state_dict(trace.group("init.model."))
+    kind = METHODS[trace.facts["method"]]
+    if kind is not acclimate.RMT:
+        return kind(network, **trace.options())
+    adapter = RecordedRMT(network, **trace.options())
+    adapter.trace = trace
+    adapter.prepare(source_batches(trace))
+    if adapter.replay is not None and "prepare.x" in trace:
+        images, labels = trace.images("source.x"), trace.tensors["source.y"]
+        adapter.attach_source(list(zip(images, labels, strict=True)))
+    return adapter
+
+
+def assert_weights(ours: nn.Module, recorded: dict[str, Tensor], lr: float) -> None:
+    """At least 99.9 % of the weights to 1e-5, all of them within a tenth of the learning rate."""
+    named = dict(ours.named_parameters())
+    recorded = {name: value for name, value in recorded.items() if name in named}
+    assert set(recorded) == set(named)
+    far = torch.cat([(named[k] - recorded[k]).detach().abs().flatten() for k in recorded])
+    assert (far <= 1e-5).float().mean() >= 0.999
+    assert far.max() <= lr / 10
+
+
+def traces() -> list[Path]:
+    found = sorted(p for m in ("bn", "tent", "rmt") for p in FOLDER.glob(f"{m}*.safetensors"))
+    assert found, f"no traces in {FOLDER}"
+    return found
+
+
+@pytest.mark.parametrize("path", traces(), ids=lambda path: path.stem)
+def test_golden(path: Path) -> None:
+    trace = Trace(path)
+    adapter = build(trace)
+    lr = trace.facts["optimizer"]["lr"]
+    if "prototypes" in trace and "prepare.x" in trace and adapter.config.lambda_cl > 0:
+        torch.testing.assert_close(
+            adapter.prototypes, trace.tensors["prototypes"], rtol=1e-5, atol=1e-6
+        )
+    for part, network in (("model", adapter.student), ("teacher", adapter.teacher)):
+        if trace.group(f"prepared.{part}."):
+            assert_weights(network, trace.group(f"prepared.{part}."), lr)
+    losses: list[float] = []
+    adapter.observe(lambda step: losses.append(step.loss))
+    if "x" in trace and "logits" in trace:
+        x, expected = trace.images("x"), trace.tensors["logits"]
+        for batch, logits in zip(x, expected, strict=True):
+            if "window" in trace.facts:
+                ours = torch.cat([adapter(image[None]) for image in batch])
+            else:
+                ours = adapter(batch)
+            assert (ours - logits).abs().max() <= 1e-5 * logits.abs().max()
+    if "loss" in trace:
+        torch.testing.assert_close(
+            torch.tensor(losses), trace.tensors["loss"], rtol=1e-5, atol=1e-6
+        )
+    for part in ("model", "teacher", "projector"):
+        if recorded := trace.group(f"final.{part}."):
+            network = adapter.student if part == "model" else getattr(adapter, part)
+            assert_weights(network, recorded, lr)
