@@ -32,7 +32,7 @@ def run(case: str) -> tuple[int, int]:
     """Return the resident memory after the early and after the late step."""
     torch.set_num_threads(1)
     name, options = METHODS[case]
-    adapter = acclimate.method(name)(TinyClassifier(), **options).prepare(tiny_source())
+    adapter = acclimate.get_method(name)(TinyClassifier(), **options).prepare(tiny_source())
     adapter.observe(lambda step: None)
     batches = tiny_batches(8)
     early = 0

@@ -34,8 +34,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("check", CHECKS)
 def test_contract(check: str, variant: str) -> None:
     name, options = VARIANTS[variant]
-    CHECKS[check](maker(acclimate.method(name), **options))
+    CHECKS[check](maker(acclimate.get_method(name), **options))
 
 
 def test_every_method_has_a_variant() -> None:
-    assert {name for name, _ in VARIANTS.values()} == set(acclimate.methods())
+    assert {name for name, _ in VARIANTS.values()} == set(acclimate.method_names())

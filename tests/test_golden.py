@@ -1,6 +1,10 @@
 """Every recorded trace of the official implementation is followed (tests/golden/README.md).
 
 ACCLIMATE_GOLDEN names another folder of traces in the same format.
+
+The traces were recorded in contiguous memory, and there the bounds hold. Channels-last memory, our
+default, adds in another order; where a gradient is next to zero, Adam turns that rounding into a
+visible part of a step, so single weights may stray there and only the predictions are bounded.
 """
 
 import json
@@ -49,7 +53,7 @@ class Trace:
     def options(self) -> dict[str, Any]:
         """The trace's hyper-parameters as options of ours."""
         facts, method = self.facts, self.facts["method"]
-        options: dict[str, Any] = {"window": facts.get("window")}
+        options: dict[str, Any] = {"window": facts.get("window"), "channels_last": False}
         if method == "norm_alpha":
             options["alpha"] = facts["alpha"]
         if method == "norm_ema":
@@ -130,13 +134,13 @@ def source_batches(trace: Trace) -> list[tuple[Tensor, Tensor]]:
     return [(trace.images("x")[0], torch.zeros(len(trace.images("x")[0]), dtype=torch.long))]
 
 
-def build(trace: Trace) -> acclimate.Adapter[Any]:
+def build(trace: Trace, **changes: Any) -> acclimate.Adapter[Any]:
     network = GoldenNetwork()
     network.load_state_dict(trace.group("init.model."))
     kind = METHODS[trace.facts["method"]]
     if kind is not acclimate.RMT:
-        return kind(network, **trace.options())
-    adapter = RecordedRMT(network, **trace.options())
+        return kind(network, **{**trace.options(), **changes})
+    adapter = RecordedRMT(network, **{**trace.options(), **changes})
     adapter.trace = trace
     adapter.prepare(source_batches(trace))
     if adapter.replay is not None and "prepare.x" in trace:
@@ -175,14 +179,7 @@ def test_golden(path: Path) -> None:
             assert_weights(network, trace.group(f"prepared.{part}."), lr)
     losses: list[float] = []
     adapter.observe(lambda step: losses.append(step.loss))
-    if "x" in trace and "logits" in trace:
-        x, expected = trace.images("x"), trace.tensors["logits"]
-        for batch, logits in zip(x, expected, strict=True):
-            if "window" in trace.facts:
-                ours = torch.cat([adapter(image[None]) for image in batch])
-            else:
-                ours = adapter(batch)
-            assert (ours - logits).abs().max() <= 1e-5 * logits.abs().max()
+    assert_predictions(adapter, trace)
     if "loss" in trace:
         torch.testing.assert_close(
             torch.tensor(losses), trace.tensors["loss"], rtol=1e-5, atol=1e-6
@@ -191,3 +188,21 @@ def test_golden(path: Path) -> None:
         if recorded := trace.group(f"final.{part}."):
             network = adapter.student if part == "model" else getattr(adapter, part)
             assert_weights(network, recorded, lr)
+
+
+@pytest.mark.parametrize("path", traces(), ids=lambda path: path.stem)
+def test_golden_predictions_in_channels_last_memory(path: Path) -> None:
+    trace = Trace(path)
+    assert_predictions(build(trace, channels_last=True), trace)
+
+
+def assert_predictions(adapter: acclimate.Adapter[Any], trace: Trace) -> None:
+    """Logits to 1e-5, relative to the largest of their batch."""
+    if "x" not in trace or "logits" not in trace:
+        return
+    for batch, logits in zip(trace.images("x"), trace.tensors["logits"], strict=True):
+        if "window" in trace.facts:
+            ours = torch.cat([adapter(image[None]) for image in batch])
+        else:
+            ours = adapter(batch)
+        assert (ours - logits).abs().max() <= 1e-5 * logits.abs().max()

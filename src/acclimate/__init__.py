@@ -21,8 +21,8 @@ from acclimate.methods import (
     Source,
     Tent,
     TentConfig,
-    method,
-    methods,
+    get_method,
+    method_names,
     register,
 )
 from acclimate.network import Normalized
@@ -56,8 +56,8 @@ __all__ = [
     "Tent",
     "TentConfig",
     "TrainingConfig",
-    "method",
-    "methods",
+    "get_method",
+    "method_names",
     "option",
     "register",
 ]

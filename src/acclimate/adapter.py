@@ -440,7 +440,7 @@ class Adapter(Stateful, Generic[C]):
                 parameter.requires_grad_(True)
             self.optimizer = make_optimizer(parameters, self.config, self.learning_rate)
         self._layout = torch.contiguous_format
-        if self.config.channels_last and network.has_convolution(self.student):
+        if self.config.channels_last and network.takes_channels_last(self.student):
             self._set_layout(torch.channels_last)
 
     def _drop_gradients(self) -> None:

@@ -24,11 +24,11 @@ __all__ = [
     "copy_network",
     "features_and_logits",
     "find_head",
-    "has_convolution",
     "moving_statistics",
     "norm_parameters",
     "plain_copy",
     "probe",
+    "takes_channels_last",
     "update_teacher",
     "use_batch_statistics",
     "weights_and_biases",
@@ -106,9 +106,16 @@ def batch_norms(network: nn.Module) -> list[_BatchNorm]:
     return [module for module in network.modules() if isinstance(module, _BatchNorm)]
 
 
-def has_convolution(network: nn.Module) -> bool:
-    """Whether the network holds a 2-d convolution, and so may gain from channels-last memory."""
-    return any(isinstance(module, nn.Conv2d) for module in network.modules())
+def takes_channels_last(network: nn.Module) -> bool:
+    """Whether channels-last memory is worth while: there are convolutions, and no GroupNorm.
+
+    PyTorch's GroupNorm in channels-last memory crashes on CPU in the backward pass where only its
+    weight and bias need a gradient, as TENT asks for (seen in 2.4.1 and 2.13.0).
+    """
+    modules = list(network.modules())
+    return any(isinstance(module, nn.Conv2d) for module in modules) and not any(
+        isinstance(module, nn.GroupNorm) for module in modules
+    )
 
 
 def norm_parameters(network: nn.Module) -> dict[str, nn.Parameter]:

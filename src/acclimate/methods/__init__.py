@@ -2,7 +2,7 @@
 
 from acclimate.methods.bn import BN1, BN1Config
 from acclimate.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
-from acclimate.methods.registry import method, methods, register
+from acclimate.methods.registry import get_method, method_names, register
 from acclimate.methods.rmt import RMT, RMTConfig
 from acclimate.methods.source import Source
 from acclimate.methods.tent import Tent, TentConfig
@@ -17,8 +17,8 @@ __all__ = [
     "Source",
     "Tent",
     "TentConfig",
-    "method",
-    "methods",
+    "get_method",
+    "method_names",
     "register",
 ]
 

@@ -9,7 +9,7 @@ from acclimate.adapter import Adapter
 from acclimate.config import AdapterConfig, TrainingConfig
 from acclimate.errors import OptionError, RegistrationError
 
-__all__ = ["method", "methods", "register"]
+__all__ = ["get_method", "method_names", "register"]
 
 A = TypeVar("A", bound=type[Adapter[Any]])
 
@@ -25,7 +25,7 @@ def register(cls: A) -> A:
     return cls
 
 
-def method(name: str) -> type[Adapter[Any]]:
+def get_method(name: str) -> type[Adapter[Any]]:
     """Return the method registered under ``name``."""
     if name not in _registered:
         near = difflib.get_close_matches(name, _registered, n=1)
@@ -36,7 +36,7 @@ def method(name: str) -> type[Adapter[Any]]:
     return _registered[name]
 
 
-def methods() -> list[str]:
+def method_names() -> list[str]:
     """Return the names of all registered methods."""
     return list(_registered)
 
