@@ -9,7 +9,7 @@ Shapes: N images, W images in the window, C channels, H rows, W columns, K class
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import torch
@@ -243,14 +243,14 @@ class Adapter(Stateful, Generic[C]):
 
     def run(self, net: nn.Module, x_NCHW: Tensor) -> Tensor:
         """Forward a batch through one of the networks and return logits in full precision."""
-        with self._precision(x_NCHW):
+        with self._forwarding(net, x_NCHW):
             logits_NK: Tensor = net(self._laid_out(x_NCHW))
         return _full(logits_NK)
 
     def run_features(self, net: nn.Module, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
         """Forward a batch and return features (N, D) and logits in full precision."""
         assert self.head_ is not None
-        with self._precision(x_NCHW):
+        with self._forwarding(net, x_NCHW):
             x_NCHW = self._laid_out(x_NCHW)
             features_ND, logits_NK = network.features_and_logits(net, self.head_, x_NCHW)
         return _full(features_ND), _full(logits_NK)
@@ -392,6 +392,8 @@ class Adapter(Stateful, Generic[C]):
         known = next(iter(self._known_shapes), shape)
         if known[0] != shape[0]:
             raise InputError(f"Images must have {known[0]} channels, as before. Got {shape[0]}.")
+        if len(few) == 1:
+            few = few.expand(2, -1, -1, -1)  # as BatchNorm has no use for a single value
         try:
             logits_NK = network.probe(self.student, self._laid_out(few))
         except RuntimeError as error:
@@ -481,10 +483,14 @@ class Adapter(Stateful, Generic[C]):
         with torch.inference_mode(False), torch.autocast(device, enabled=False):
             yield
 
-    def _precision(self, x: Tensor) -> torch.autocast:
-        # Without the cache: it would outlive the weights that the optimizer changes.
+    @contextmanager
+    def _forwarding(self, net: nn.Module, x_NCHW: Tensor) -> Iterator[None]:
+        """Choose the precision of a forward pass, and the statistics of a single image."""
         enabled = self._autocast is not None
-        return torch.autocast(x.device.type, self._autocast, enabled, cache_enabled=False)
+        few = network.single_image(net) if len(x_NCHW) == 1 else nullcontext()
+        # Without the cache: it would outlive the weights that the optimizer changes.
+        with few, torch.autocast(x_NCHW.device.type, self._autocast, enabled, cache_enabled=False):
+            yield
 
 
 def _full(x: Tensor) -> Tensor:

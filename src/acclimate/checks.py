@@ -26,7 +26,8 @@ def check_images(images: object, what: str, channels: int | None = None) -> Tens
         raise InputError(f"{what} must hold at least one image. Got the shape {shape} instead.")
     if channels is not None and shape[1] != channels:
         raise InputError(f"{what} must have {channels} channels. Got {shape[1]} ({shape}) instead.")
-    low, high = (bound.item() for bound in torch.aminmax(images))
+    # As one tensor, so that a GPU is waited for once.
+    low, high = torch.stack(torch.aminmax(images)).tolist()
     if low != low or high != high:
         raise InputError(f"{what} must be finite. Got NaN among the values of {shape}.")
     if low < 0 or high > 1:
@@ -48,7 +49,7 @@ def check_labels(labels: object, images: Tensor, classes: int) -> Tensor:
             f"Source labels must be one class index per image, shape ({len(images)},). "
             f"Got the shape {tuple(labels.shape)} instead."
         )
-    low, high = (int(bound.item()) for bound in torch.aminmax(labels))
+    low, high = torch.stack(torch.aminmax(labels)).tolist()
     if low < 0 or high >= classes:
         raise InputError(
             f"Source labels must be class indices from 0 to {classes - 1}, as the model has "

@@ -28,6 +28,7 @@ __all__ = [
     "norm_parameters",
     "plain_copy",
     "probe",
+    "single_image",
     "takes_channels_last",
     "update_teacher",
     "use_batch_statistics",
@@ -150,17 +151,32 @@ def weights_and_biases(
 def use_batch_statistics(network: nn.Module) -> None:
     """Let BatchNorm layers normalise with the statistics of the batch they are given.
 
-    Running statistics are neither read nor written, except that a layer which meets a single
-    value per channel, whose variance would be zero, falls back to the source's.
+    Running statistics are neither read nor written, except as :func:`single_image` says.
     """
     for layer in batch_norms(network):
         layer.track_running_stats = False
         layer.train()
-        if layer.running_mean is not None:
-            layer.register_forward_pre_hook(_fall_back_for_single_values)
 
 
-def _fall_back_for_single_values(layer: nn.Module, args: tuple[Tensor, ...]) -> None:
+@contextmanager
+def single_image(network: nn.Module) -> Iterator[None]:
+    """Let layers that meet a single value per channel, which has no variance, use the source's.
+
+    After pooling, a single image has one value per channel. With two images or more no layer
+    meets one, so forward passes of a batch need no such care.
+    """
+    layers = [layer for layer in batch_norms(network) if layer.running_mean is not None]
+    training = [layer for layer in layers if layer.training]
+    hooks = [layer.register_forward_pre_hook(_choose_statistics) for layer in training]
+    try:
+        yield
+    finally:
+        for layer, hook in zip(training, hooks, strict=True):
+            hook.remove()
+            layer.train()
+
+
+def _choose_statistics(layer: nn.Module, args: tuple[Tensor, ...]) -> None:
     layer.training = not _single_values(args[0])
 
 
@@ -175,15 +191,13 @@ def moving_statistics(network: nn.Module, momentum: float) -> Iterator[None]:
     Meanwhile layers normalise with the batch's statistics, as in training.
     """
     layers = [layer for layer in batch_norms(network) if layer.running_mean is not None]
-    hooks = []
     for layer in layers:
         layer.momentum = momentum
-        hooks.append(layer.register_forward_pre_hook(_fall_back_for_single_values))
+        layer.train()
     try:
         yield
     finally:
-        for layer, hook in zip(layers, hooks, strict=True):
-            hook.remove()
+        for layer in layers:
             layer.eval()
 
 
@@ -230,16 +244,13 @@ def _statistics(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def plain_copy(network: nn.Module) -> nn.Module:
-    """Return a copy that predicts alike and is free of what ``use_batch_statistics`` installed.
+    """Return a copy in eval mode that normalises as ``network`` does.
 
     Layers that normalise with batch statistics have no running statistics in the copy: it is
     PyTorch's own way to say so, and holds in train and in eval mode.
     """
     plain = copy_network(network).eval()
     for layer in batch_norms(plain):
-        for key, hook in list(layer._forward_pre_hooks.items()):
-            if hook is _fall_back_for_single_values:
-                del layer._forward_pre_hooks[key]
         if not layer.track_running_stats:
             layer.running_mean = layer.running_var = layer.num_batches_tracked = None
     return plain

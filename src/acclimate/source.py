@@ -46,7 +46,74 @@ class SourceBatches:
     def __init__(self, source: Source, batch_size: int, seed: int, share: float = 1.0) -> None:
         """Read sizes only; ``share`` is the part of the data to keep, chosen at random."""
         self.position = 0
+        self._reader = _Reader(source)
+        kept = max(1, round(share * self._reader.size))
+        chosen = torch.randperm(self._reader.size, generator=_generator(seed, 0))[:kept]
+        indices = chosen.sort().values.tolist()
+        self._order = _Order(indices, min(batch_size, kept), seed, not self._reader.batched)
+        # It must not refer to this object: in a cycle, workers would outlive their last use.
+        self._iterator: Iterator[Batch] | None = None
+        self._iterator_position = 0
+
+    def next(self) -> Batch:
+        """Return the batch at the position and advance."""
+        if self._iterator is None or self._iterator_position != self.position:
+            self._iterator = self._reader.read(self._order.starting_at(self.position))
+        batch = next(self._iterator)
+        self.position += 1
+        self._iterator_position = self.position
+        return batch
+
+    def once(self, limit: int) -> Iterator[Batch]:
+        """Iterate once, in order, over the samples, or over ``limit`` chosen at random."""
+        if not self._reader.batched:
+            yield from self._reader.read(self._order.once(limit))
+            return
+        seen = 0
+        for images, labels in self._reader.read([index] for index in self._order.indices):
+            yield images, labels
+            seen += len(images)
+            if seen >= limit:
+                return
+
+    def __len__(self) -> int:
+        """Return the number of samples; of batches, as if all were as large as the first."""
+        return len(self._order.indices) * self._reader.samples_per_index
+
+
+class _Order:
+    """Which indices make which batch, as a function of the seed and the batch's number."""
+
+    def __init__(self, indices: list[int], batch_size: int, seed: int, shuffled: bool) -> None:
+        self.indices = indices
+        self._batch_size = batch_size if shuffled else 1
         self._seed = seed
+        self._shuffled = shuffled
+
+    def starting_at(self, position: int) -> Iterator[list[int]]:
+        """Yield batches without end from a position on."""
+        per_epoch = len(self.indices) // self._batch_size
+        first, start = divmod(position, per_epoch)
+        for epoch in itertools.count(first):
+            yield from itertools.islice(self._epoch(epoch), start, per_epoch)
+            start = 0
+
+    def once(self, limit: int) -> Iterator[list[int]]:
+        """Yield batches of all indices, or of ``limit`` at random, in their order."""
+        chosen = torch.randperm(len(self.indices), generator=_generator(self._seed, 1))[:limit]
+        return _chunks([self.indices[i] for i in chosen.sort().values.tolist()], self._batch_size)
+
+    def _epoch(self, epoch: int) -> Iterator[list[int]]:
+        if not self._shuffled:
+            return _chunks(self.indices, self._batch_size)
+        order = torch.randperm(len(self.indices), generator=_generator(self._seed, 2 + epoch))
+        return _chunks([self.indices[i] for i in order.tolist()], self._batch_size)
+
+
+class _Reader:
+    """Reads batches of indices from whichever kind of source data."""
+
+    def __init__(self, source: Source) -> None:
         self._workers = 0
         self._collate: Callable[[list[Any]], Any] = default_collate
         self._data: Any = source
@@ -62,60 +129,17 @@ class SourceBatches:
         if isinstance(self._data, TensorDataset):
             self._data = self._data.tensors
         self._tensors = _is_pair_of_tensors(self._data)
-        size = _pair_length(*self._data) if self._tensors else _length(self._data)
-        self._batched = not self._tensors and _is_batch(self._data[0])
-        kept = max(1, round(share * size))
-        chosen = torch.randperm(size, generator=self._generator(0))[:kept]
-        self._kept: list[int] = chosen.sort().values.tolist()
-        self._batch_size = min(batch_size, kept)
-        self._iterator: Iterator[Batch] | None = None
-        self._iterator_position = 0
+        self.size = _pair_length(*self._data) if self._tensors else _length(self._data)
+        self.batched = not self._tensors and _is_batch(self._data[0])
+        self.samples_per_index = len(self._data[0][0]) if self.batched else 1
 
-    def next(self) -> Batch:
-        """Return the batch at the position and advance."""
-        if self._iterator is None or self._iterator_position != self.position:
-            self._iterator = self._from(self.position)
-        batch = next(self._iterator)
-        self.position += 1
-        self._iterator_position = self.position
-        return batch
-
-    def once(self, limit: int) -> Iterator[Batch]:
-        """Iterate once, in order, over the samples, or over ``limit`` chosen at random."""
-        if self._batched:
-            seen = 0
-            for images, labels in self._read([index] for index in self._kept):
-                yield images, labels
-                seen += len(images)
-                if seen >= limit:
-                    return
-        else:
-            chosen = torch.randperm(len(self._kept), generator=self._generator(1))[:limit]
-            indices = [self._kept[i] for i in chosen.sort().values.tolist()]
-            yield from self._read(_chunks(indices, self._batch_size))
-
-    def __len__(self) -> int:
-        """Return the number of samples; of batches, as if all were as large as the first."""
-        return len(self._kept) * (len(self._data[0][0]) if self._batched else 1)
-
-    def _from(self, position: int) -> Iterator[Batch]:
-        per_epoch = len(self._kept) // (1 if self._batched else self._batch_size)
-        first, start = divmod(position, per_epoch)
-        epochs = (self._epoch(epoch)[:per_epoch] for epoch in itertools.count(first))
-        return self._read(itertools.islice(itertools.chain.from_iterable(epochs), start, None))
-
-    def _epoch(self, epoch: int) -> list[list[int]]:
-        if self._batched:
-            return [[index] for index in self._kept]
-        order = torch.randperm(len(self._kept), generator=self._generator(2 + epoch))
-        return list(_chunks([self._kept[i] for i in order.tolist()], self._batch_size))
-
-    def _read(self, index_batches: Iterable[list[int]]) -> Iterator[Batch]:
+    def read(self, index_batches: Iterable[list[int]]) -> Iterator[Batch]:
+        """Yield a batch of images and labels for each batch of indices."""
         if self._tensors:
             images, labels = self._data
             for indices in index_batches:
                 yield images[indices], labels[indices]
-        elif self._batched:
+        elif self.batched:
             for (index,) in index_batches:
                 yield _pair(self._data[index])
         else:
@@ -128,9 +152,10 @@ class SourceBatches:
             )
             yield from map(_pair, loader)
 
-    def _generator(self, stream: int) -> torch.Generator:
-        """A generator for one purpose: choosing the share, a sample, or an epoch's order."""
-        return torch.Generator().manual_seed((self._seed << 24) + stream)
+
+def _generator(seed: int, stream: int) -> torch.Generator:
+    """A generator for one purpose: choosing the share, a sample, or an epoch's order."""
+    return torch.Generator().manual_seed((seed << 24) + stream)
 
 
 def _chunks(indices: list[int], size: int) -> Iterator[list[int]]:
