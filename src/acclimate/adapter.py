@@ -364,14 +364,13 @@ class Adapter(Stateful, Generic[C]):
     def _accept(self, images: Tensor) -> Tensor:
         """Check a batch of test images; nothing has changed if this raises."""
         self._require_prepared()
-        check_images(images, "Images")
         device = next(self.student.parameters()).device
-        if images.device != device:
+        if isinstance(images, Tensor) and images.device != device:
             raise InputError(
                 f"Images must be on the model's device, {device}. Got {images.device} instead. "
                 "Move them with images.to(device)."
             )
-        x_NCHW = self._placed(images)
+        x_NCHW = self._placed(check_images(images, "Images"))
         self._meet(x_NCHW)
         return x_NCHW
 

@@ -1,0 +1,352 @@
+"""The loop, its options and random sequences of everything one can do with an adapter."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+import torch
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
+from torch import Tensor, nn
+
+import acclimate
+from acclimate.testing import TinyClassifier, tiny_batches, tiny_source
+from acclimate.testing.contract import same_state
+
+BATCHES = [*tiny_batches(3), *tiny_batches(1, size=3, seed=1), *tiny_batches(1, size=1, seed=2)]
+SHORT: dict[str, Any] = {"batch_size": 8, "warmup_samples": 16}
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("source", {}),
+    ("bn1", {"momentum": 0.1}),
+    ("tent", {}),
+    ("tent", {"episodic": True}),
+    ("tent", {"window": 2, "precision": "bf16"}),
+    ("mean-teacher", {"optimizer": "sgd"}),
+    ("rmt", SHORT),
+    ("rmt", {**SHORT, "lambda_ce": 1.0, "updates": 2}),
+    ("rmt", {**SHORT, "window": 3, "precision": "bf16", "seed": 5}),
+]
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Whatever was done before, the state is that of a fresh adapter given the same batches."""
+
+    snapshots: Bundle[Any] = Bundle("snapshots")
+    files: Bundle[Any] = Bundle("files")
+
+    @initialize(variant=st.sampled_from(VARIANTS))
+    def build(self, variant: tuple[str, dict[str, Any]]) -> None:
+        self.name, self.options = variant
+        self.adapter = self.fresh()
+        self.history: tuple[int, ...] = ()
+        self.folder = tempfile.TemporaryDirectory()
+        self.saved = 0
+
+    def fresh(self) -> acclimate.Adapter[Any]:
+        adapter = acclimate.get_method(self.name)(TinyClassifier(), **self.options)
+        return adapter.prepare(tiny_source())
+
+    @rule(index=st.sampled_from(range(len(BATCHES))))
+    def adapt(self, index: int) -> None:
+        self.adapter(BATCHES[index])
+        self.history = (*self.history, index)
+
+    @rule(index=st.sampled_from(range(len(BATCHES))))
+    def predict(self, index: int) -> None:
+        self.adapter.predict(BATCHES[index])
+
+    @rule()
+    def fail(self) -> None:
+        with pytest.raises(acclimate.InputError):
+            self.adapter(BATCHES[0] * 300)
+
+    @rule()
+    def reset(self) -> None:
+        self.adapter.reset()
+        self.history = ()
+
+    @rule(target=snapshots)
+    def snapshot(self) -> Any:
+        return self.adapter.snapshot(), self.history
+
+    @rule(snapshot=snapshots)
+    def restore(self, snapshot: Any) -> None:
+        self.adapter.restore(snapshot[0])
+        self.history = snapshot[1]
+
+    @rule(target=files)
+    def save(self) -> Any:
+        self.saved += 1
+        path = Path(self.folder.name) / f"{self.saved}.safetensors"
+        self.adapter.save(path)
+        return path, self.history
+
+    @rule(file=files, anew=st.booleans())
+    def load(self, file: Any, anew: bool) -> None:
+        if anew:
+            self.adapter = acclimate.get_method(self.name)(TinyClassifier(), **self.options)
+        self.adapter.load(file[0], source=tiny_source())
+        self.history = file[1]
+
+    def teardown(self) -> None:
+        if hasattr(self, "adapter"):
+            expected = self.fresh()
+            for index in self.history:
+                expected(BATCHES[index])
+            assert same_state(expected.snapshot(), self.adapter.snapshot())
+            for batch in BATCHES[:2]:
+                assert torch.equal(expected(batch), self.adapter(batch))
+            self.folder.cleanup()
+
+
+TestAnyOrder = AnyOrder.TestCase
+TestAnyOrder.settings = hypothesis.settings(
+    max_examples=50, stateful_step_count=12, deadline=None, derandomize=True
+)
+
+
+@pytest.mark.slow
+class TestAnyOrderLonger(AnyOrder.TestCase):
+    settings = hypothesis.settings(max_examples=400, stateful_step_count=30, deadline=None)
+
+
+def test_several_updates_predict_by_the_last_forward_pass() -> None:
+    batch = BATCHES[0]
+    one = acclimate.Tent(TinyClassifier())
+    rows = [one(batch) for _ in range(3)]
+    three = acclimate.Tent(TinyClassifier(), updates=3)
+    assert torch.equal(three(batch), rows[-1])
+
+
+def test_reports_say_what_a_step_did() -> None:
+    adapter = acclimate.Tent(TinyClassifier(), updates=2)
+    reports: list[acclimate.StepReport] = []
+    adapter.observe(reports.append)
+    before = [p.detach().clone() for p in adapter.trained.values()]
+    probabilities = adapter.predict(BATCHES[0]).softmax(1)
+    expected = -(probabilities * probabilities.log()).sum(1).mean().item()
+    adapter(BATCHES[0])
+    adapter(BATCHES[1])
+    assert [(r.batch, r.update) for r in reports] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert reports[0].loss == pytest.approx(expected, rel=1e-5)
+    assert reports[0].entropy == pytest.approx(expected, rel=1e-5)
+    single = acclimate.Tent(TinyClassifier())
+    single.observe(reports.append)
+    single(BATCHES[0])
+    moved = [p.detach() - b for p, b in zip(single.trained.values(), before, strict=True)]
+    norm = torch.cat([change.flatten() for change in moved]).norm().item()
+    assert reports[-1].update_norm == pytest.approx(norm, rel=1e-5)
+
+
+def test_an_observer_that_raises_leaves_the_state_whole() -> None:
+    plain, watched = acclimate.Tent(TinyClassifier()), acclimate.Tent(TinyClassifier())
+
+    def complain(step: acclimate.StepReport) -> None:
+        raise RuntimeError("mine")
+
+    handle = watched.observe(complain)
+    with pytest.raises(RuntimeError, match="mine"):
+        watched(BATCHES[0])
+    handle.remove()
+    plain(BATCHES[0])
+    assert same_state(plain.snapshot(), watched.snapshot())
+
+
+def test_window_predicts_beside_the_last_images_and_updates_once_a_round() -> None:
+    """The sliding window of section 4.3, written out for BN-1 and TENT."""
+    images = list(BATCHES[0].split(1))
+    model = TinyClassifier().train()
+    for norm in (model.norm1, model.norm2):
+        norm.track_running_stats = False
+    parameters = [p for norm in (model.norm1, model.norm2) for p in norm.parameters()]
+    model.requires_grad_(False)
+    for parameter in parameters:
+        parameter.requires_grad_(True)
+    optimizer = torch.optim.Adam(parameters, lr=1e-3 * 3 / 200)
+    slots: list[Tensor] = []
+    expected = []
+    for index, image in enumerate(images):
+        slot = index % 3
+        slots[slot : slot + 1] = [image]
+        logits = model(torch.cat(slots))
+        expected.append(logits[slot].detach())
+        if slot == 2:
+            optimizer.zero_grad()
+            (-(logits.softmax(1) * logits.log_softmax(1)).sum(1).mean()).backward()
+            optimizer.step()
+    adapter = acclimate.Tent(TinyClassifier(), window=3)
+    assert adapter.learning_rate == pytest.approx(1e-3 * 3 / 200)
+    reports: list[acclimate.StepReport] = []
+    adapter.observe(reports.append)
+    ours = torch.cat([adapter(image) for image in images])
+    torch.testing.assert_close(ours, torch.stack(expected))
+    assert len(reports) == 2
+
+
+def test_window_without_batch_norm_forwards_the_new_image_alone() -> None:
+    adapter = acclimate.MeanTeacher(TinyClassifier("group"), window=4)
+    model = TinyClassifier("group")
+    for image in BATCHES[0].split(1)[:3]:
+        torch.testing.assert_close(adapter(image), model(image).detach())
+
+
+def test_a_window_has_one_size() -> None:
+    adapter = acclimate.Tent(TinyClassifier(), window=3)
+    adapter(BATCHES[0])
+    before = adapter.snapshot()
+    with pytest.raises(acclimate.InputError, match="window holds images"):
+        adapter(tiny_batches(1, side=16)[0])
+    assert same_state(before, adapter.snapshot())
+
+
+def test_other_image_sizes_are_fine_where_the_model_takes_them() -> None:
+    adapter = acclimate.RMT(TinyClassifier(), **SHORT).prepare(tiny_source())
+    for side in (8, 12, 8, 9):
+        assert adapter(tiny_batches(1, side=side)[0]).isfinite().all()
+
+
+def test_a_model_that_fails_in_the_middle_leaves_the_state_as_it_was() -> None:
+    class Moody(TinyClassifier):
+        calls = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            Moody.calls += 1
+            if Moody.calls == 7:
+                raise ValueError("no")
+            return super().forward(x)
+
+    options = {**SHORT, "warmup_samples": 0, "lambda_ce": 1.0}
+    adapter = acclimate.RMT(Moody(), **options).prepare(tiny_source(8))
+    before = adapter.snapshot()
+    Moody.calls = 4  # replay, teacher, student on the plain view fails
+    with pytest.raises(ValueError, match="no"):
+        adapter(BATCHES[0])
+    assert same_state(before, adapter.snapshot())
+    plain = acclimate.RMT(TinyClassifier(), **options).prepare(tiny_source(8))
+    assert torch.equal(adapter(BATCHES[0]), plain(BATCHES[0]))
+
+
+def test_an_interrupted_preparation_leaves_no_trace() -> None:
+    def interrupt(progress: acclimate.Progress) -> None:
+        if progress.stage == "warm-up" and progress.done == 2:
+            raise KeyboardInterrupt
+
+    options = {**SHORT, "warmup_samples": 32}
+    adapter = acclimate.RMT(TinyClassifier(), **options)
+    with pytest.raises(KeyboardInterrupt):
+        adapter.prepare(tiny_source(), progress=interrupt)
+    with pytest.raises(acclimate.NotPreparedError):
+        adapter(BATCHES[0])
+    adapter.prepare(tiny_source())
+    plain = acclimate.RMT(TinyClassifier(), **options).prepare(tiny_source())
+    assert same_state(adapter.snapshot(), plain.snapshot())
+
+
+def test_progress_counts_up() -> None:
+    seen: list[acclimate.Progress] = []
+    acclimate.RMT(TinyClassifier(), **SHORT).prepare(tiny_source(), progress=seen.append)
+    assert [(p.stage, p.done, p.total) for p in seen] == [
+        *(("prototypes", done, 40) for done in (8, 16, 24, 32, 40)),
+        *(("warm-up", done, 2) for done in (1, 2)),
+    ]
+
+
+def test_config_and_options_are_the_same() -> None:
+    config = acclimate.TentConfig(lr=1e-2, updates=2)
+    for adapter in (
+        acclimate.Tent(TinyClassifier(), config),
+        acclimate.Tent(TinyClassifier(), lr=1e-2, updates=2),
+        acclimate.Tent(TinyClassifier(), acclimate.TentConfig(updates=2), lr=1e-2),
+    ):
+        assert adapter.config == config
+    with pytest.raises(acclimate.OptionError, match="TentConfig"):
+        acclimate.Tent(TinyClassifier(), acclimate.RMTConfig())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"lambda_cl": -0.1}, "'lambda_cl' option of RMTConfig must be a finite float >= 0"),
+        ({"lambda_ce": -1}, "'lambda_ce'"),
+        ({"temperature": 0}, "must be a finite float > 0. Got 0.0 instead"),
+        ({"momentum": 1.5}, ">= 0 and <= 1. Got 1.5"),
+        ({"momentum": -0.1}, "'momentum'"),
+        ({"lr": float("nan")}, "finite"),
+        ({"lr": "fast"}, "Got 'fast' instead"),
+        ({"updates": 0}, "an int >= 1"),
+        ({"updates": True}, "an int >= 1"),
+        ({"updates": 1.0}, "an int >= 1"),
+        ({"optimizer": "lion"}, "one of 'adam', 'sgd'"),
+        ({"precision": "fp16"}, "one of 'fp32', 'bf16' or None"),
+        ({"source_share": 1.1}, "'source_share'"),
+        ({"temprature": 0.1}, "no option 'temprature'. Did you mean 'temperature'"),
+        ({"xyz": 1}, "no option 'xyz'. Its options are: augmented"),
+        ({"projector": 1}, "True or False"),
+    ],
+)
+def test_wrong_options_are_explained(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(acclimate.OptionError, match=words.replace("(", r"\(")):
+        acclimate.RMT(TinyClassifier(), **options)
+
+
+def test_presets_are_the_papers() -> None:
+    imagenet = acclimate.RMT.preset("imagenet", seed=3)
+    assert (imagenet.optimizer, imagenet.lr, imagenet.batch_size) == ("sgd", 0.01, 64)
+    assert imagenet.seed == 3
+    assert acclimate.RMT.preset("cifar") == acclimate.RMTConfig()
+    assert acclimate.RMT.preset("domainnet").projector is False
+    assert acclimate.Tent.preset("imagenet").lr == 2.5e-4
+    with pytest.raises(acclimate.OptionError, match="presets are: cifar, imagenet"):
+        acclimate.RMT.preset("mnist")
+
+
+def test_moving_to_another_type_takes_the_optimizer_along() -> None:
+    adapter = acclimate.RMT(TinyClassifier(), **SHORT).prepare(tiny_source())
+    adapter(BATCHES[0])
+    adapter.double()
+    logits = adapter(BATCHES[1])
+    assert logits.dtype == torch.float64
+    states = adapter.optimizer.state.values()
+    assert all(state["exp_avg"].dtype == torch.float64 for state in states)
+
+
+def test_images_on_another_device_are_explained() -> None:
+    with pytest.raises(acclimate.InputError, match=r"images.to\(device\)"):
+        acclimate.Source(TinyClassifier())(BATCHES[0].to("meta"))
+
+
+def test_a_double_model_takes_float_images() -> None:
+    assert acclimate.Tent(TinyClassifier().double())(BATCHES[0]).dtype == torch.float64
+
+
+def test_autocast_around_the_whole_stream_does_not_serve_stale_weights() -> None:
+    chosen = acclimate.Tent(TinyClassifier(), precision="bf16", lr=0.1)
+    around = acclimate.Tent(TinyClassifier(), lr=0.1)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = [around(batch) for batch in BATCHES]
+    assert all(torch.equal(chosen(b), logits) for b, logits in zip(BATCHES, inside, strict=True))
+
+
+def test_channels_last_gives_the_same_predictions() -> None:
+    one = acclimate.RMT(TinyClassifier(), **SHORT, optimizer="sgd").prepare(tiny_source())
+    other = acclimate.RMT(TinyClassifier(), **SHORT, optimizer="sgd", channels_last=False)
+    other.prepare(tiny_source())
+    for batch in BATCHES:
+        torch.testing.assert_close(one(batch), other(batch), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["batch", "group", "layer"])
+def test_every_method_takes_every_norm(kind: str) -> None:
+    for name in acclimate.method_names():
+        options = SHORT if name == "rmt" else {}
+        adapter = acclimate.get_method(name)(TinyClassifier(kind), **options)
+        adapter.prepare(tiny_source())
+        for batch in BATCHES:
+            assert adapter(batch).isfinite().all()
+
+
+def test_adapters_nest_like_any_module() -> None:
+    holder = nn.ModuleDict({"camera": acclimate.Tent(TinyClassifier())}).eval()
+    assert holder["camera"](BATCHES[0]).shape == (8, 5)
