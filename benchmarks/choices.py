@@ -15,7 +15,7 @@ from torch import nn
 import acclimate
 from acclimate import network
 from acclimate.allocator import keep_freed_memory
-from benchmarks.resnet20 import ResNet20
+from acclimate.models.resnet20 import ResNet20
 from benchmarks.steps import BATCH, images
 from benchmarks.timing import machine, medians
 

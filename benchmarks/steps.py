@@ -16,7 +16,7 @@ from torch import Tensor
 import acclimate
 from acclimate import network
 from acclimate.allocator import keep_freed_memory
-from benchmarks.resnet20 import ResNet20
+from acclimate.models.resnet20 import ResNet20
 from benchmarks.timing import machine, medians
 
 BATCH = 200

@@ -1,4 +1,4 @@
-"""ResNet-20 for CIFAR with random weights, the network of the measurements."""
+"""ResNet-20 for CIFAR, with shortcuts that have no parameters (He et al. 2016, section 4.2)."""
 
 import torch
 from torch import Tensor, nn
@@ -30,12 +30,12 @@ class Block(nn.Module):
 
 
 class ResNet20(nn.Module):
-    """He et al. (2016), section 4.2, with n = 3."""
+    """The network with n = 3, for images of 32×32 whose pixels are normalised."""
 
     def __init__(self, classes: int = 10, seed: int = 0) -> None:
-        """Make the network; its weights follow from the seed."""
+        """Make the network with random weights that follow from the seed."""
         super().__init__()
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
             self.bn1 = nn.BatchNorm2d(16)

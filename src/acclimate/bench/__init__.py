@@ -1,0 +1,1 @@
+"""A run: benchmark × setting × method × seed, and its record."""

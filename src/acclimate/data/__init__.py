@@ -1,0 +1,1 @@
+"""Data sets and streams: the order in which images arrive."""

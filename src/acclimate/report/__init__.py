@@ -1,0 +1,1 @@
+"""What a person looks at: tables and the HTML report, made from records."""
