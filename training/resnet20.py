@@ -1,10 +1,11 @@
 """Train the bundled ResNet-20 on CIFAR-10's 50,000 training images.
 
-    python -m training.resnet20 --cifar FOLDER --out resnet20.safetensors
+    python -m training.resnet20 --cifar FOLDER --out FILE      trains and writes the weights
+    python -m training.resnet20 --cifar FOLDER --check FILE    prints the error of written weights
 
 SGD with Nesterov momentum, a one-cycle learning rate, crops and flips: a recipe of the textbooks,
-chosen beforehand. The test images are looked at once, at the end, to say how well it went. Takes
-minutes on a GPU and some hours on two CPU cores.
+chosen beforehand. Training does not read the test images. It took 6 minutes on an H200, and takes
+some hours on two CPU cores.
 """
 
 import argparse
@@ -12,15 +13,15 @@ import time
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from acclimate.data.cifar import read_cifar10
+from acclimate.models.load import CIFAR10_MEAN, CIFAR10_STD
 from acclimate.models.resnet20 import ResNet20
 from acclimate.network import Normalized
 
-MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 BATCH = 128
 
 
@@ -49,7 +50,7 @@ def cropped_and_flipped(x_NCHW: Tensor, generator: Generator) -> Tensor:
 @torch.no_grad()
 def error(net: torch.nn.Module, x_NCHW: Tensor, y_N: Tensor) -> float:
     """Return the classification error in percent."""
-    wrong = sum(
+    wrong: float = sum(
         (net(x).argmax(1) != y).sum().item()
         for x, y in zip(x_NCHW.split(1000), y_N.split(1000), strict=True)
     )
@@ -59,7 +60,7 @@ def error(net: torch.nn.Module, x_NCHW: Tensor, y_N: Tensor) -> float:
 def train(folder: str, epochs: int, seed: int, device: str) -> Normalized:
     """Return the trained network."""
     x_NCHW, y_N = load(folder, "train", device)
-    net = Normalized(ResNet20(seed=seed), MEAN, STD).to(device).train()
+    net = Normalized(ResNet20(seed=seed), CIFAR10_MEAN, CIFAR10_STD).to(device).train()
     generator = Generator(device).manual_seed(seed)
     if device == "cuda":
         # So small a network spends its time on launching kernels; a graph launches them at once.
@@ -87,19 +88,36 @@ def train(folder: str, epochs: int, seed: int, device: str) -> Normalized:
     return net.eval()
 
 
+def save(net: Normalized, path: Path, **facts: object) -> None:
+    """Write the weights and, as metadata, how they came about."""
+    weights = {name: value.contiguous().cpu() for name, value in net.model.state_dict().items()}
+    save_file(weights, path, {name: str(fact) for name, fact in facts.items()})
+
+
+def check(folder: str, path: Path, device: str) -> None:
+    """Print the error of written weights on both splits."""
+    net = Normalized(ResNet20(), CIFAR10_MEAN, CIFAR10_STD).eval()
+    net.model.load_state_dict(load_file(path))
+    for split in ("train", "test"):
+        print(f"{split} error: {error(net.to(device), *load(folder, split, device)):.2f} %")  # noqa: T201
+
+
 def main() -> None:
-    """Train, report the test error and write the weights."""
+    """Train or check."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cifar", required=True, help="the folder of CIFAR-10's Python version")
-    parser.add_argument("--out", type=Path, required=True)
+    task = parser.add_mutually_exclusive_group(required=True)
+    task.add_argument("--out", type=Path, help="train, and write the weights here")
+    task.add_argument("--check", type=Path, help="weights to check")
     parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
+    if arguments.check:
+        check(arguments.cifar, arguments.check, arguments.device)
+        return
     net = train(arguments.cifar, arguments.epochs, arguments.seed, arguments.device)
-    weights = {name: value.contiguous().cpu() for name, value in net.model.state_dict().items()}
-    facts = {"epochs": str(arguments.epochs), "seed": str(arguments.seed)}
-    save_file(weights, arguments.out, facts)
+    save(net, arguments.out, epochs=arguments.epochs, seed=arguments.seed)
 
 
 if __name__ == "__main__":

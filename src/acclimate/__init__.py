@@ -25,6 +25,7 @@ from acclimate.methods import (
     method_names,
     register,
 )
+from acclimate.models import load_model
 from acclimate.network import Normalized
 from acclimate.options import option
 from acclimate.state import Snapshot
@@ -57,6 +58,7 @@ __all__ = [
     "TentConfig",
     "TrainingConfig",
     "get_method",
+    "load_model",
     "method_names",
     "option",
     "register",

@@ -30,7 +30,8 @@ def brightness(images_NHWC: Pixels, added: float) -> Pixels:
     channel, largest = np.arange(256)[:, None], np.arange(256)
     ratio = np.where(largest > 0, channel / np.maximum(largest, 1), 1.0)
     table = truncate(np.minimum(largest / 255 + added, 1) * ratio * 255)
-    return table[images_NHWC, images_NHWC.max(3, keepdims=True)]
+    brighter: Pixels = table[images_NHWC, images_NHWC.max(3, keepdims=True)]
+    return brighter
 
 
 def saturate(images_NHWC: Pixels, factor: float, added: float) -> Pixels:

@@ -23,7 +23,8 @@ def gaussian_blur(
     kernel = gaussian_kernel(sigma, truncate)
     if len(kernel) == 1:
         return image
-    return cv2.sepFilter2D(image, -1, kernel, kernel, borderType=border).reshape(image.shape)
+    blurred: Floats = cv2.sepFilter2D(image, -1, kernel, kernel, borderType=border)
+    return blurred.reshape(image.shape)
 
 
 @lru_cache(maxsize=64)

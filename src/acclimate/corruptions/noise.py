@@ -37,7 +37,8 @@ def shot_noise(images_NHWC: Pixels, generators: Sequence[Generator], photons: fl
     counts_NHWC = np.empty(images_NHWC.shape, np.int64)
     for image, generator, counts in zip(images_NHWC, generators, counts_NHWC, strict=True):
         counts[...] = generator.poisson(expected[image])
-    return level[np.minimum(counts_NHWC, white, out=counts_NHWC)]
+    noisy: Pixels = level[np.minimum(counts_NHWC, white, out=counts_NHWC)]
+    return noisy
 
 
 def impulse_noise(images_NHWC: Pixels, generators: Sequence[Generator], amount: float) -> Pixels:

@@ -84,4 +84,5 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 def _from_buffer(buffer: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
-    return np.frombuffer(buffer, dtype=dtype).reshape(shape, order=order)
+    array: NDArray[Any] = np.frombuffer(buffer, dtype=dtype).reshape(shape, order=order)
+    return array
