@@ -8,8 +8,6 @@ so that a file only loads where everything it does not hold is bit for bit the s
 
 import hashlib
 import json
-import os
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from acclimate.errors import StateError
+from acclimate.files import whole_file
 
 __all__ = ["Header", "Snapshot", "fingerprint", "read_file", "write_file"]
 
@@ -98,19 +97,14 @@ def write_file(path: Path, header: Header, now: Snapshot, prepared: Snapshot) ->
         "counters": json.dumps({"now": now.counters, "prepared": prepared.counters}),
         "same": json.dumps(same),
     }
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        # One tensor may stand under two names; safetensors wants each in memory of its own.
-        save_file(
-            {k: v.cpu().contiguous().clone() for k, v in tensors.items()}, temporary, metadata
-        )
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        with whole_file(path) as temporary:
+            # One tensor may stand under two names; safetensors wants each in memory of its own.
+            save_file(
+                {k: v.cpu().contiguous().clone() for k, v in tensors.items()}, temporary, metadata
+            )
     except SafetensorError as error:
         raise StateError(f"Cannot save to {path}: {error}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read_file(path: Path) -> tuple[Header, Snapshot, Snapshot]:
