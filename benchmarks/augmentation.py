@@ -4,7 +4,8 @@ import torch
 from rich.console import Console
 
 from acclimate.augment import augment
-from benchmarks.timing import machine, medians
+from acclimate.bench.machine import describe_machine
+from benchmarks.timing import medians
 
 BOUND = 35.0
 
@@ -17,7 +18,7 @@ def main() -> bool:
     within = time <= BOUND
     Console(width=120).print(
         f"Augmentation of 200 images of 32×32: {time:.1f} ms, bound {BOUND:.0f} ms: "
-        f"{'yes' if within else 'NO'} ({machine('cpu')})"
+        f"{'yes' if within else 'NO'} ({describe_machine('cpu')})"
     )
     return within
 

@@ -15,9 +15,10 @@ from torch import nn
 import acclimate
 from acclimate import network
 from acclimate.allocator import keep_freed_memory
+from acclimate.bench.machine import describe_machine
 from acclimate.models.resnet20 import ResNet20
 from benchmarks.steps import BATCH, images
-from benchmarks.timing import machine, medians
+from benchmarks.timing import medians
 
 STEPS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -87,7 +88,7 @@ def main() -> None:
     console = Console(width=120)
     for table in (steps(), parts()):
         console.print(table)
-    console.print(machine("cpu"))
+    console.print(describe_machine("cpu"))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ from torch import Tensor
 import acclimate
 from acclimate import network
 from acclimate.allocator import keep_freed_memory
+from acclimate.bench.machine import describe_machine
 from acclimate.models.resnet20 import ResNet20
-from benchmarks.timing import machine, medians
+from benchmarks.timing import medians
 
 BATCH = 200
 # Method, options, forward-plus-backward passes, forward passes, the bound on the ratio.
@@ -110,9 +111,10 @@ def main() -> bool:
     parser.add_argument("--trim", action="store_true", help="leave the C allocator as it is")
     arguments, _ = parser.parse_known_args()
     kept = not arguments.trim and keep_freed_memory()
+    memory = "kept" if kept else "returned"
     table = Table(
         title=f"Steps of ResNet-20, batch {BATCH}, in ms",
-        caption=f"{machine(arguments.device)}, freed memory {'kept' if kept else 'returned'}",
+        caption=f"{describe_machine(arguments.device)}, freed memory {memory}",
     )
     for column in ("method", "passes", "precision", "layout", "step", "arithmetic", "ratio"):
         table.add_column(column)
