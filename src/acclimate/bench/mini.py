@@ -87,7 +87,7 @@ class MiniDemo:
                 command=command,
             )
 
-    def examples(self, count: int = 6) -> Mapping[str, NDArray[np.uint8]]:
+    def examples(self, count: int = 4) -> Mapping[str, NDArray[np.uint8]]:
         """Return a few test images, clean and under each corruption."""
         few = self.images_NHWC[:count]
         return {"clean": few} | {name: corrupt(few, name, SEVERITY) for name in CORRUPTIONS}
