@@ -2,18 +2,22 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test check bench clean
+.PHONY: demo test check bench clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[check]'
 	touch $@
 
+# Four methods on bundled images; results and report in acclimate-demo/.
+demo: $(VENV)/.installed
+	$(BIN)/acclimate demo
+
 # The fast tests: under two minutes on two cores.
 test: $(VENV)/.installed
 	$(BIN)/pytest -n auto
 
-# Everything that continuous integration runs.
+# Everything that continuous integration runs; the report is tested in Chromium.
 check: test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -8,6 +8,7 @@ from acclimate.errors import (
     ModelError,
     NotPreparedError,
     OptionError,
+    OutputError,
     RegistrationError,
     StateError,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "Normalized",
     "NotPreparedError",
     "OptionError",
+    "OutputError",
     "Progress",
     "RMTConfig",
     "RegistrationError",

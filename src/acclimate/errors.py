@@ -6,6 +6,7 @@ __all__ = [
     "ModelError",
     "NotPreparedError",
     "OptionError",
+    "OutputError",
     "RegistrationError",
     "StateError",
 ]
@@ -29,6 +30,10 @@ class NotPreparedError(AcclimateError, RuntimeError):
 
 class OptionError(AcclimateError, ValueError):
     """An option with an unknown name or a value outside its range."""
+
+
+class OutputError(AcclimateError, OSError):
+    """A file or folder that cannot be written."""
 
 
 class RegistrationError(AcclimateError, ValueError):

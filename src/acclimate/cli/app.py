@@ -5,8 +5,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 import acclimate
+from acclimate.cli.corrupt import corrupt
+from acclimate.cli.demo import demo
 from acclimate.errors import AcclimateError
 
 __all__ = ["app", "main"]
@@ -18,6 +21,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.command()(demo)
+app.command()(corrupt)
 
 
 def _version(wanted: bool) -> None:
@@ -40,5 +46,7 @@ def main() -> None:
     try:
         app()
     except AcclimateError as error:
-        Console(stderr=True, highlight=False).print(f"[bold red]Error:[/] {error}")
+        # As text, because markup would swallow the square brackets of a file's name.
+        message = Text.assemble(("Error:", "bold red"), " ", str(error))
+        Console(stderr=True, highlight=False).print(message, soft_wrap=True)
         sys.exit(1)

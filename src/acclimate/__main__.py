@@ -1,0 +1,5 @@
+"""`python -m acclimate` is the command `acclimate`."""
+
+from acclimate.cli import main
+
+main()
