@@ -19,6 +19,13 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "mean-teacher-sce": ("mean-teacher", {"batch_size": 8}),
     "mean-teacher-ce": ("mean-teacher", {"loss": "ce", "optimizer": "sgd"}),
     "mean-teacher-warm": ("mean-teacher", SHORT),
+    "cotta": ("cotta", {"augmentations": 3}),
+    "cotta-views-sce-sgd": (
+        "cotta",
+        {"augmentations": 2, "threshold": 1.0, "loss": "sce", "optimizer": "sgd"},
+    ),
+    "gtta-mix": ("gtta-mix", {"batch_size": 8}),
+    "gtta-mix-1-update": ("gtta-mix", {"batch_size": 8, "updates": 1, "lr": 1e-3}),
     "rmt": ("rmt", SHORT),
     "rmt-replay": ("rmt", {**SHORT, "lambda_ce": 1.0}),
     "rmt-replay-share-4-updates": (

@@ -9,6 +9,7 @@ visible part of a step, so single weights may stray there and only the predictio
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ METHODS = {
     "norm_alpha": acclimate.BN1,
     "norm_ema": acclimate.BN1,
     "tent": acclimate.Tent,
+    "cotta": acclimate.CoTTA,
+    "gtta": acclimate.GTTA,
     "rmt": acclimate.RMT,
 }
 
@@ -72,6 +75,17 @@ class Trace:
             "weight_decay": optimizer["weight_decay"],
             "updates": facts["steps"],
         }
+        if method == "cotta":
+            options |= {
+                "momentum": facts["teacher_momentum"],
+                "loss": "ce" if facts["loss"] == "ce" else "sce",
+                "augmentations": facts["augmentations"] or 1,
+                # The traces give what came of the threshold: views in every batch, or in none.
+                "threshold": float(facts["augmentations"] > 0),
+                "restore": facts["restore"],
+            }
+        if method == "gtta":
+            options["test_share"] = facts["mixup"]
         if method == "rmt":
             options |= {
                 "momentum": facts["teacher_momentum"],
@@ -124,6 +138,15 @@ class RecordedRMT(acclimate.RMT):
         return next(self.views)[: len(x_NCHW)]
 
 
+class RecordedCoTTA(acclimate.CoTTA):
+    """CoTTA with the trace's augmented views."""
+
+    views: Iterator[Tensor]
+
+    def augment(self, x_NCHW: Tensor) -> Tensor:
+        return next(self.views)
+
+
 def source_batches(trace: Trace) -> list[tuple[Tensor, Tensor]]:
     size = trace.facts["batch_size"]
     for prefix in ("prepare", "source"):
@@ -137,10 +160,16 @@ def source_batches(trace: Trace) -> list[tuple[Tensor, Tensor]]:
 def build(trace: Trace, **changes: Any) -> acclimate.Adapter[Any]:
     network = GoldenNetwork()
     network.load_state_dict(trace.group("init.model."))
-    kind = METHODS[trace.facts["method"]]
+    kind, options = METHODS[trace.facts["method"]], {**trace.options(), **changes}
+    if kind is acclimate.CoTTA:
+        cotta = RecordedCoTTA(network, **options)
+        cotta.views = iter(trace.images("aug")) if "aug" in trace else iter(())
+        return cotta
+    if kind is acclimate.GTTA:
+        return acclimate.GTTA(network, **options).prepare(source_batches(trace))
     if kind is not acclimate.RMT:
-        return kind(network, **{**trace.options(), **changes})
-    adapter = RecordedRMT(network, **{**trace.options(), **changes})
+        return kind(network, **options)
+    adapter = RecordedRMT(network, **options)
     adapter.trace = trace
     adapter.prepare(source_batches(trace))
     if adapter.replay is not None and "prepare.x" in trace:
@@ -160,7 +189,7 @@ def assert_weights(ours: nn.Module, recorded: dict[str, Tensor], lr: float) -> N
 
 
 def traces() -> list[Path]:
-    found = sorted(p for m in ("bn", "tent", "rmt") for p in FOLDER.glob(f"{m}*.safetensors"))
+    found = sorted(FOLDER.glob("*.safetensors"))
     assert found, f"no traces in {FOLDER}"
     return found
 

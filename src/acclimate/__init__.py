@@ -14,8 +14,12 @@ from acclimate.errors import (
 )
 from acclimate.methods import (
     BN1,
+    GTTA,
     RMT,
     BN1Config,
+    CoTTA,
+    CoTTAConfig,
+    GTTAConfig,
     MeanTeacher,
     MeanTeacherConfig,
     RMTConfig,
@@ -35,11 +39,15 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BN1",
+    "GTTA",
     "RMT",
     "AcclimateError",
     "Adapter",
     "AdapterConfig",
     "BN1Config",
+    "CoTTA",
+    "CoTTAConfig",
+    "GTTAConfig",
     "InputError",
     "MeanTeacher",
     "MeanTeacherConfig",

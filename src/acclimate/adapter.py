@@ -23,7 +23,7 @@ from acclimate.checks import check_images, check_labels
 from acclimate.config import AdapterConfig, TeacherConfig, TrainingConfig
 from acclimate.errors import InputError, ModelError, OptionError, StateError
 from acclimate.losses import entropy
-from acclimate.optimizer import follow_layout, make_optimizer
+from acclimate.optimizer import follow_layout, make_optimizer, set_learning_rate
 from acclimate.options import build
 from acclimate.source import Batch, Source, SourceBatches
 from acclimate.stateful import Stateful
@@ -76,6 +76,8 @@ class Adapter(Stateful, Generic[C]):
     """Whether the method reads features, and so needs the model's head."""
     trains: ClassVar[Literal["all", "norm", "nothing"]] = "nothing"
     """Which of the student's weights and biases are trained."""
+    keeps_anchor: ClassVar[bool] = False
+    """Whether the method looks back at the source model: a frozen copy, ``self.anchor``."""
     changes_statistics: bool = False
     """Whether the networks' buffers are among what adapting changes."""
 
@@ -97,7 +99,6 @@ class Adapter(Stateful, Generic[C]):
         self._observers: OrderedDict[int, Callable[[StepReport], None]] = OrderedDict()
         self._autocast: torch.dtype | None = None
         self._loss: Tensor | None = None
-        self._update_norm = 0.0
         self._fingerprint: str | None = None
         if not isinstance(model, nn.Module):
             raise ModelError(f"The model must be an nn.Module. Got {type(model).__name__} instead.")
@@ -117,8 +118,22 @@ class Adapter(Stateful, Generic[C]):
         """Change how the copy of the model works; by default it uses batch statistics."""
         network.use_batch_statistics(student)
 
+    def trainable(self, student: nn.Module) -> dict[str, nn.Parameter]:
+        """The parameters to train by name; by default those that ``trains`` tells."""
+        find = network.norm_parameters if self.trains == "norm" else network.weights_and_biases
+        return find(student)
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Groups of ``self.trained`` for the optimizer, with a ``factor`` on the learning rate."""
+        return [{"params": list(self.trained.values())}]
+
     def learn_source(self, source: Source, report: Report) -> None:
         """Learn from source data what the method needs."""
+
+    def attach_source(self, source: Source) -> None:
+        """Keep source data for replay, in batches as large as the test's."""
+        size = getattr(self.config, "batch_size", 1)
+        self.replay = SourceBatches(source, self.config.window or size, self.config.seed)
 
     def begin(self, x_NCHW: Tensor) -> None:
         """Do what is done once for a batch, before its update steps."""
@@ -269,17 +284,37 @@ class Adapter(Stateful, Generic[C]):
 
     def update(self, loss: Tensor) -> None:
         """Step the student down the gradient of ``loss``, then move the teacher."""
+        self.descend(loss)
+        if isinstance(self.config, TeacherConfig):
+            self.move_teacher()
+
+    def descend(self, loss: Tensor) -> None:
+        """Step the student down the gradient of ``loss``, and leave the teacher as it is."""
         assert self.optimizer is not None
         self.accumulate(loss)
-        parameters = list(self.trained.values())
-        before = [p.detach().clone() for p in parameters] if self._observers else None
         self.optimizer.step()
         self._drop_gradients()
-        if isinstance(self.config, TeacherConfig):
-            network.update_teacher(self._averaged, parameters, self.config.momentum)
-        if before is not None:
-            change = torch._foreach_sub([p.detach() for p in parameters], before)
-            self._update_norm = torch.stack(torch._foreach_norm(change)).norm().item()
+
+    def move_teacher(self) -> None:
+        """Average the teacher's weights with the student's."""
+        assert isinstance(self.config, TeacherConfig)
+        student = list(self.trained.values())
+        network.update_teacher(self._averaged, student, self.config.momentum)
+
+    def restore_weights(self, probability: float) -> None:
+        """Give each trained weight its source value back with a probability, on its own."""
+        weights: list[Tensor] = list(self.trained.values())
+        network.restore_at_random(weights, self._source, probability, self.generator)
+
+    def replayed(self) -> list[Batch]:
+        """Take a batch of source data for each update step, if they are replayed.
+
+        To be called in ``begin``, so that a faulty batch fails before anything has changed.
+        """
+        if self.replay is None:
+            return []
+        assert isinstance(self.config, TrainingConfig)
+        return [self.take_source(self.replay.next()) for _ in range(self.config.updates)]
 
     def take_source(self, batch: Batch) -> Batch:
         """Check a batch of source data and bring it to the networks' device and type."""
@@ -293,8 +328,7 @@ class Adapter(Stateful, Generic[C]):
     def set_learning_rate(self, lr: float) -> None:
         """Set the learning rate of all parameters."""
         assert self.optimizer is not None
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
+        set_learning_rate(self.optimizer, lr)
 
     @property
     def learning_rate(self) -> float:
@@ -309,14 +343,17 @@ class Adapter(Stateful, Generic[C]):
         self.begin(x_NCHW)
         updates = self.config.updates if isinstance(self.config, TrainingConfig) else 1
         for update in range(updates):
-            self._loss, self._update_norm = None, 0.0
+            self._loss = None
+            weights = [weight.detach() for weight in self.trained.values()]
+            before = [weight.clone() for weight in weights] if self._observers else []
             with torch.enable_grad():
                 logits_NK = self.adapt(x_NCHW).detach()
             if self._observers:
                 loss = None if self._loss is None else self._loss.item()
                 certainty = entropy(logits_NK).mean().item()
                 batch = self.counters["batches"]
-                reports.append(StepReport(batch, update, loss, certainty, self._update_norm))
+                norm = _norm_of_change(before, weights)
+                reports.append(StepReport(batch, update, loss, certainty, norm))
         self.counters["batches"] += 1
         return logits_NK
 
@@ -417,10 +454,10 @@ class Adapter(Stateful, Generic[C]):
         self.configure(self.student)
         teaches = isinstance(self.config, TeacherConfig)
         self.teacher = network.copy_network(self.student) if teaches else None
+        self.anchor = network.copy_network(self.student) if self.keeps_anchor else None
         self.trained: dict[str, nn.Parameter] = {}
         if self.trains != "nothing":
-            find = network.norm_parameters if self.trains == "norm" else network.weights_and_biases
-            self.trained = find(self.student)
+            self.trained = self.trainable(self.student)
             if not self.trained:
                 kind = "normalisation layers" if self.trains == "norm" else "layers"
                 raise ModelError(
@@ -430,19 +467,23 @@ class Adapter(Stateful, Generic[C]):
         self.changing = set(self.trained)
         if self.changes_statistics:
             self.changing.update(name for name, _ in self.student.named_buffers())
-        self._averaged: list[Tensor] = []
-        if self.teacher is not None:
-            named = dict(self.teacher.named_parameters(remove_duplicate=False))
-            self._averaged = [named[name] for name in self.trained]
+        self._averaged, self._source = map(self._counterparts, (self.teacher, self.anchor))
         self.optimizer: Optimizer | None = None
         if isinstance(self.config, TrainingConfig):
-            parameters = list(self.trained.values())
-            for parameter in parameters:
+            for parameter in self.trained.values():
                 parameter.requires_grad_(True)
-            self.optimizer = make_optimizer(parameters, self.config, self.learning_rate)
+            groups = self.parameter_groups()
+            self.optimizer = make_optimizer(groups, self.config, self.learning_rate)
         self._layout = torch.contiguous_format
         if self.config.channels_last and network.takes_channels_last(self.student):
             self._set_layout(torch.channels_last)
+
+    def _counterparts(self, net: nn.Module | None) -> list[Tensor]:
+        """The parameters of another network that stand where the student's trained ones do."""
+        if net is None:
+            return []
+        named = dict(net.named_parameters(remove_duplicate=False))
+        return [named[name] for name in self.trained]
 
     def _drop_gradients(self) -> None:
         if self.optimizer is not None:
@@ -450,7 +491,7 @@ class Adapter(Stateful, Generic[C]):
 
     def _set_layout(self, layout: torch.memory_format) -> None:
         self._layout = layout
-        for net in (self.student, self.teacher):
+        for net in (self.student, self.teacher, self.anchor):
             if net is not None:
                 net.to(memory_format=layout)  # type: ignore[call-overload]
         if self.optimizer is not None:
@@ -490,6 +531,13 @@ class Adapter(Stateful, Generic[C]):
         # Without the cache: it would outlive the weights that the optimizer changes.
         with few, torch.autocast(x_NCHW.device.type, self._autocast, enabled, cache_enabled=False):
             yield
+
+
+def _norm_of_change(before: list[Tensor], after: list[Tensor]) -> float:
+    if not before:
+        return 0.0
+    change = torch._foreach_sub(after, before)
+    return float(torch.stack(torch._foreach_norm(change)).norm())
 
 
 def _full(x: Tensor) -> Tensor:

@@ -15,6 +15,8 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
+from acclimate.generators import generator_on
+
 __all__ = ["TestTimeAugmentation", "augment"]
 
 _BLUR_MARGIN = 2  # A 5×5 kernel reaches two pixels beyond the crop.
@@ -143,10 +145,7 @@ class TestTimeAugmentation:
 
 def _normal(like: Tensor, generator: Generator) -> Tensor:
     """Standard normal noise on the device of ``like``."""
-    if like.device.type == "cpu":
-        return torch.randn(like.shape, generator=generator, dtype=like.dtype)
-    seed = int(torch.randint(2**62, (), generator=generator).item())
-    local = Generator(like.device).manual_seed(seed)
+    local = generator_on(like.device, generator)
     return torch.randn(like.shape, generator=local, dtype=like.dtype, device=like.device)
 
 

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from acclimate.errors import InputError, ModelError
+from acclimate.generators import generator_on
 
 __all__ = [
     "LogitSum",
@@ -28,6 +29,7 @@ __all__ = [
     "norm_parameters",
     "plain_copy",
     "probe",
+    "restore_at_random",
     "single_image",
     "takes_channels_last",
     "update_teacher",
@@ -185,14 +187,16 @@ def _single_values(x: Tensor) -> bool:
 
 
 @contextmanager
-def moving_statistics(network: nn.Module, momentum: float) -> Iterator[None]:
+def moving_statistics(network: nn.Module, momentum: float | None = None) -> Iterator[None]:
     """Let forward passes within move the running statistics towards those of their batch.
 
-    Meanwhile layers normalise with the batch's statistics, as in training.
+    Meanwhile layers normalise with the batch's statistics, as in training. Without a momentum
+    each layer moves by its own.
     """
     layers = [layer for layer in batch_norms(network) if layer.running_mean is not None]
     for layer in layers:
-        layer.momentum = momentum
+        if momentum is not None:
+            layer.momentum = momentum
         layer.train()
     try:
         yield
@@ -385,7 +389,7 @@ def _pool(x: Tensor, module: nn.Module) -> Tensor:
     return x.flatten(2).mean(2) if x.ndim > 2 else x
 
 
-# --- Teacher ------------------------------------------------------------------------------------
+# --- Teacher and anchor -------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -395,3 +399,19 @@ def update_teacher(teacher: Sequence[Tensor], student: Sequence[Tensor], momentu
     ``teacher = momentum * teacher + (1 - momentum) * student``, in one multi-tensor kernel.
     """
     get_ema_multi_avg_fn(momentum)(teacher, student, None)
+
+
+@torch.no_grad()
+def restore_at_random(
+    weights: list[Tensor], source: list[Tensor], probability: float, generator: Generator
+) -> None:
+    """Give each element of the weights its source value back with a probability, on its own.
+
+    One draw serves all weights, in their order, and multi-tensor kernels do the rest.
+    """
+    device = weights[0].device
+    flat = torch.empty(sum(weight.numel() for weight in weights), device=device)
+    flat.bernoulli_(probability, generator=generator_on(device, generator))
+    masks = torch._utils._unflatten_dense_tensors(flat.to(weights[0].dtype), weights)
+    # Interpolation by exactly 0 or 1 returns exactly the one or the other.
+    torch._foreach_lerp_(weights, source, masks)

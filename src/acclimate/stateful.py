@@ -20,7 +20,7 @@ from acclimate.state import Snapshot
 
 __all__ = ["Stateful"]
 
-NETWORKS = ("student", "teacher")
+NETWORKS = ("student", "teacher", "anchor")
 
 
 class Stateful(nn.Module):
@@ -28,7 +28,8 @@ class Stateful(nn.Module):
 
     It is the trained parameters of student and teacher (and their buffers where the method says
     that they change), every further parameter and buffer of the adapter, the optimizer, the
-    counters, the generator and the position in replayed source data.
+    counters, the generator and the position in replayed source data. The anchor, a source model
+    that some methods look back at, never changes and counts among what a state file must fit.
     """
 
     name: ClassVar[str]
@@ -132,7 +133,7 @@ class Stateful(nn.Module):
 
     def _changes(self, name: str) -> bool:
         owner, _, inner = name.partition(".")
-        return owner not in NETWORKS or inner in self.changing
+        return owner not in NETWORKS or (owner != "anchor" and inner in self.changing)
 
     def _capture(self) -> Snapshot:
         tensors = {name: value.detach().clone() for name, value in self._changing().items()}

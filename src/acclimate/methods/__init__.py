@@ -1,6 +1,8 @@
 """The methods, one file each; importing this package registers them."""
 
 from acclimate.methods.bn import BN1, BN1Config
+from acclimate.methods.cotta import CoTTA, CoTTAConfig
+from acclimate.methods.gtta import GTTA, GTTAConfig
 from acclimate.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
 from acclimate.methods.registry import get_method, method_names, register
 from acclimate.methods.rmt import RMT, RMTConfig
@@ -9,8 +11,12 @@ from acclimate.methods.tent import Tent, TentConfig
 
 __all__ = [
     "BN1",
+    "GTTA",
     "RMT",
     "BN1Config",
+    "CoTTA",
+    "CoTTAConfig",
+    "GTTAConfig",
     "MeanTeacher",
     "MeanTeacherConfig",
     "RMTConfig",
@@ -22,5 +28,5 @@ __all__ = [
     "register",
 ]
 
-for _method in (Source, BN1, Tent, MeanTeacher, RMT):
+for _method in (Source, BN1, Tent, MeanTeacher, CoTTA, GTTA, RMT):
     register(_method)

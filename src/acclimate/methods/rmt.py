@@ -27,7 +27,7 @@ from acclimate.errors import InputError
 from acclimate.losses import contrastive, symmetric_cross_entropy
 from acclimate.methods.mean_teacher import warm_up
 from acclimate.options import option
-from acclimate.source import Batch, Source, SourceBatches
+from acclimate.source import Source, SourceBatches
 
 __all__ = ["RMT", "RMTConfig"]
 
@@ -156,11 +156,7 @@ class RMT(Adapter[RMTConfig]):
 
     def begin(self, x_NCHW: Tensor) -> None:
         """Take the batches to replay, so that a faulty one fails before anything has changed."""
-        self.source_batches: list[Batch] = []
-        if self.replay is not None:
-            self.source_batches = [
-                self.take_source(self.replay.next()) for _ in range(self.config.updates)
-            ]
+        self.source_batches = self.replayed()
 
     def augment(self, x_NCHW: Tensor) -> Tensor:
         """Return the augmented view of a batch."""
