@@ -52,6 +52,7 @@ CASES = {
     "bn1": Case("bn1", chance=False),
     "tent": Case("tent", chance=False),
     "cotta": Case("cotta"),
+    "adacontrast": Case("adacontrast"),
     "gtta_mix_4_updates": Case("gtta-mix"),
     "rmt_source_free": Case("rmt"),
     "rmt_replay": Case("rmt", {"lambda_ce": 1.0}),

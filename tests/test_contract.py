@@ -24,6 +24,11 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "cotta",
         {"augmentations": 2, "threshold": 1.0, "loss": "sce", "optimizer": "sgd"},
     ),
+    "adacontrast": ("adacontrast", {"capacity": 24, "refine_after": 8, "neighbours": 3}),
+    "adacontrast-crop-fast-layers": (
+        "adacontrast",
+        {"capacity": 50, "crop": True, "all_parameters": True, "fast_layers": 1, "lr": 0.01},
+    ),
     "gtta-mix": ("gtta-mix", {"batch_size": 8}),
     "gtta-mix-1-update": ("gtta-mix", {"batch_size": 8, "updates": 1, "lr": 1e-3}),
     "rmt": ("rmt", SHORT),

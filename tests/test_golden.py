@@ -27,6 +27,7 @@ METHODS = {
     "norm_ema": acclimate.BN1,
     "tent": acclimate.Tent,
     "cotta": acclimate.CoTTA,
+    "adacontrast": acclimate.AdaContrast,
     "gtta": acclimate.GTTA,
     "rmt": acclimate.RMT,
 }
@@ -83,6 +84,14 @@ class Trace:
                 # The traces give what came of the threshold: views in every batch, or in none.
                 "threshold": float(facts["augmentations"] > 0),
                 "restore": facts["restore"],
+            }
+        if method == "adacontrast":
+            options |= {
+                "momentum": facts["teacher_momentum"],
+                "temperature": facts["temperature"],
+                "capacity": facts["queue"],
+                "neighbours": facts["neighbours"],
+                "refine_after": facts["neighbours_after"],
             }
         if method == "gtta":
             options["test_share"] = facts["mixup"]
@@ -147,6 +156,21 @@ class RecordedCoTTA(acclimate.CoTTA):
         return next(self.views)
 
 
+class RecordedAdaContrast(acclimate.AdaContrast):
+    """AdaContrast with the trace's views, in the order weak, query, key, and first queue."""
+
+    trace: Trace
+    recorded: Iterator[Tensor]
+
+    def views(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return next(self.recorded), next(self.recorded), next(self.recorded)
+
+    def make_memory(self, features_ND: Tensor, logits_NK: Tensor) -> None:
+        super().make_memory(features_ND, logits_NK)
+        self.queue = self.trace.tensors["init.queue.features"].T.contiguous()
+        self.queue_labels = self.trace.tensors["init.queue.labels"].clone()
+
+
 def source_batches(trace: Trace) -> list[tuple[Tensor, Tensor]]:
     size = trace.facts["batch_size"]
     for prefix in ("prepare", "source"):
@@ -165,6 +189,10 @@ def build(trace: Trace, **changes: Any) -> acclimate.Adapter[Any]:
         cotta = RecordedCoTTA(network, **options)
         cotta.views = iter(trace.images("aug")) if "aug" in trace else iter(())
         return cotta
+    if kind is acclimate.AdaContrast:
+        contrast = RecordedAdaContrast(network, **options)
+        contrast.trace, contrast.recorded = trace, iter(trace.images("aug"))
+        return contrast
     if kind is acclimate.GTTA:
         return acclimate.GTTA(network, **options).prepare(source_batches(trace))
     if kind is not acclimate.RMT:
@@ -186,6 +214,12 @@ def assert_weights(ours: nn.Module, recorded: dict[str, Tensor], lr: float) -> N
     far = torch.cat([(named[k] - recorded[k]).detach().abs().flatten() for k in recorded])
     assert (far <= 1e-5).float().mean() >= 0.999
     assert far.max() <= lr / 10
+
+
+def assert_statistics(ours: nn.Module, recorded: dict[str, Tensor]) -> None:
+    named = {name: value for name, value in ours.named_buffers() if name in recorded}
+    for name, value in named.items():
+        torch.testing.assert_close(value, recorded[name], rtol=1e-5, atol=1e-6)
 
 
 def traces() -> list[Path]:
@@ -217,6 +251,12 @@ def test_golden(path: Path) -> None:
         if recorded := trace.group(f"final.{part}."):
             network = adapter.student if part == "model" else getattr(adapter, part)
             assert_weights(network, recorded, lr)
+            if adapter.changes_statistics:
+                assert_statistics(network, recorded)
+    if "final.queue.features" in trace:
+        queue = trace.tensors["final.queue.features"].T
+        torch.testing.assert_close(adapter.queue, queue, rtol=1e-5, atol=1e-5)
+        assert torch.equal(adapter.queue_labels, trace.tensors["final.queue.labels"])
 
 
 @pytest.mark.parametrize("path", traces(), ids=lambda path: path.stem)

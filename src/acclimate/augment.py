@@ -1,8 +1,12 @@
-"""The test-time augmentation of CoTTA and RMT as batched tensor code.
+"""The augmentations of the methods as batched tensor code.
 
-One draw of parameters holds for the whole batch: colours, then one geometric map (rotation,
-translation, scale and flip on the edge-padded image), a light blur and pixel noise. Everything
-stays on the device of its input; the parameters come from the generator that is passed in.
+CoTTA and RMT: one draw of parameters holds for the whole batch: colours, then one geometric map
+(rotation, translation, scale and flip on the edge-padded image), a light blur and pixel noise.
+
+AdaContrast: a weak and a strong view, with a draw for each image.
+
+Everything stays on the device of its input; the parameters come from the generator that is passed
+in.
 
 Shapes: N images, C channels, H rows, W columns; h and w are H and W plus the blur's margin.
 """
@@ -17,9 +21,11 @@ from torch.nn import functional as F
 
 from acclimate.generators import generator_on
 
-__all__ = ["TestTimeAugmentation", "augment"]
+__all__ = ["Boxes", "StrongView", "TestTimeAugmentation", "WeakView", "augment"]
 
 _BLUR_MARGIN = 2  # A 5×5 kernel reaches two pixels beyond the crop.
+_BLUR_REACH = 6  # Three times the largest standard deviation of AdaContrast's blur.
+_TRIALS = 10  # So many boxes are tried for each random resized crop.
 _GRAY = (0.2989, 0.587, 0.114)
 
 
@@ -143,6 +149,186 @@ class TestTimeAugmentation:
         )
 
 
+@dataclass(frozen=True)
+class Boxes:
+    """Where in its image each view lies, and how far from there pixels are read (in pixels)."""
+
+    corner_N2: Tensor
+    """Left and upper end."""
+    size_N2: Tensor
+    """Width and height, which the view shows in as many pixels as the image has."""
+    inner: bool
+    """Whether only pixels of the box are read, or their neighbours outside too."""
+
+    @classmethod
+    def draw_resized_crops(
+        cls, generator: Generator, count: int, height: int, width: int
+    ) -> "Boxes":
+        """Draw boxes of 20 % to 100 % of the area, from 3:4 to 4:3, as RandomResizedCrop does."""
+        low, high = math.log(3 / 4), math.log(4 / 3)
+        area_NT = height * width * (0.2 + 0.8 * torch.rand(count, _TRIALS, generator=generator))
+        root_NT = torch.exp(
+            (low + (high - low) * torch.rand(area_NT.shape, generator=generator)) / 2
+        )
+        size_NT2 = torch.stack([area_NT.sqrt() * root_NT, area_NT.sqrt() / root_NT], 2).round()
+        image_2 = torch.tensor([width, height])
+        fits_NT = ((size_NT2 >= 1) & (size_NT2 <= image_2)).all(2)
+        first_N = fits_NT.int().argmax(1)
+        ratio = min(max(width / height, 3 / 4), 4 / 3)
+        largest_2 = torch.tensor(
+            [round(min(width, height * ratio)), round(min(height, width / ratio))]
+        )
+        size_N2 = torch.where(
+            fits_NT.any(1, keepdim=True), size_NT2[torch.arange(count), first_N], largest_2
+        )
+        room_N2 = image_2 - size_N2
+        drawn_N2 = (torch.rand(count, 2, generator=generator) * (room_N2 + 1)).floor()
+        corner_N2 = torch.where(
+            fits_NT.any(1, keepdim=True), drawn_N2.minimum(room_N2), (room_N2 / 2).floor()
+        )
+        return cls(corner_N2, size_N2, inner=True)
+
+    @classmethod
+    def draw_crops(cls, generator: Generator, count: int, height: int, width: int) -> "Boxes":
+        """Draw crops of the image's size out of the image resized to 8/7 of it, 256 for 224."""
+        image_2 = torch.tensor([width, height])
+        resized_2 = (image_2 * 8 / 7).round()
+        room_2 = resized_2 - image_2
+        drawn_N2 = (torch.rand(count, 2, generator=generator) * (room_2 + 1)).floor()
+        scale_2 = image_2 / resized_2
+        corner_N2 = drawn_N2.minimum(room_2) * scale_2
+        return cls(corner_N2, (image_2 * scale_2).expand(count, 2), inner=False)
+
+    def apply(self, x_NCHW: Tensor) -> Tensor:
+        """Return the boxes of the images, resized bilinearly to the images' size."""
+        n, _, height, width = x_NCHW.shape
+        corner_N2, size_N2 = self.corner_N2.to(x_NCHW), self.size_N2.to(x_NCHW)
+        axes = []
+        for axis, pixels in enumerate((width, height)):
+            corner_N1, size_N1 = corner_N2[:, axis, None], size_N2[:, axis, None]
+            middle_P = torch.arange(pixels, device=x_NCHW.device, dtype=x_NCHW.dtype) + 0.5
+            at_NP = corner_N1 + middle_P * (size_N1 / pixels)
+            if self.inner:
+                at_NP = at_NP.maximum(corner_N1 + 0.5).minimum(corner_N1 + size_N1 - 0.5)
+            axes.append(at_NP * (2 / pixels) - 1)
+        x_NHW = axes[0][:, None, :].expand(n, height, width)
+        y_NHW = axes[1][:, :, None].expand(n, height, width)
+        return F.grid_sample(
+            x_NCHW,
+            torch.stack([x_NHW, y_NHW], dim=3),
+            mode="bilinear",
+            padding_mode="border",
+            align_corners=False,
+        )
+
+
+@dataclass(frozen=True)
+class WeakView:
+    """The parameters of AdaContrast's weak view, one draw for each image."""
+
+    flip_N: Tensor
+    boxes: Boxes | None = None
+
+    @classmethod
+    def draw(cls, generator: Generator, shape: torch.Size, crop: bool) -> "WeakView":
+        """Draw the parameters for a batch (N, C, H, W); ``crop`` is for natural images."""
+        count, _, height, width = shape
+        boxes = Boxes.draw_crops(generator, count, height, width) if crop else None
+        return cls(torch.rand(count, generator=generator) < 0.5, boxes)
+
+    def apply(self, x_NCHW: Tensor) -> Tensor:
+        """Return the view of a batch."""
+        if self.boxes is not None:
+            x_NCHW = self.boxes.apply(x_NCHW)
+        return _flip(x_NCHW, self.flip_N)
+
+
+@dataclass(frozen=True)
+class StrongView:
+    """The parameters of AdaContrast's strong view, one draw for each image."""
+
+    jittered_N: Tensor
+    order_N4: Tensor
+    """Order of the colour operations: 0 brightness, 1 contrast, 2 saturation, 3 hue."""
+    factors_4N: Tensor
+    """How much of each colour operation, in that numbering."""
+    grayed_N: Tensor
+    blurred_N: Tensor
+    sigma_N: Tensor
+    """Standard deviation of the blur in pixels."""
+    flip_N: Tensor
+    boxes: Boxes | None = None
+
+    @classmethod
+    def draw(cls, generator: Generator, shape: torch.Size, crop: bool) -> "StrongView":
+        """Draw the parameters for a batch (N, C, H, W); ``crop`` is for natural images."""
+        count, _, height, width = shape
+
+        def happens(probability: float) -> Tensor:
+            return torch.rand(count, generator=generator) < probability
+
+        boxes = Boxes.draw_resized_crops(generator, count, height, width) if crop else None
+        reach_41 = torch.tensor([[0.4], [0.4], [0.4], [0.1]])
+        centre_41 = torch.tensor([[1.0], [1.0], [1.0], [0.0]])
+        return cls(
+            jittered_N=happens(0.8),
+            order_N4=torch.rand(count, 4, generator=generator).argsort(1),
+            factors_4N=centre_41 + reach_41 * (2 * torch.rand(4, count, generator=generator) - 1),
+            grayed_N=happens(0.2),
+            blurred_N=happens(0.5),
+            sigma_N=0.1 + 1.9 * torch.rand(count, generator=generator),
+            flip_N=happens(0.5),
+            boxes=boxes,
+        )
+
+    def apply(self, x_NCHW: Tensor) -> Tensor:
+        """Return the view of a batch."""
+        x_NCHW = x_NCHW.clone() if self.boxes is None else self.boxes.apply(x_NCHW)
+        operations: list[Callable[[Tensor, Tensor], Tensor]] = [
+            lambda x, factor: x.mul_(factor).clamp_(0, 1),
+            lambda x, factor: _mix(_gray(x).mean((-3, -2, -1), keepdim=True), x, factor),
+            lambda x, factor: _mix(_gray(x), x, factor),
+            _shift_hue,
+        ]
+        coloured = x_NCHW.shape[1] == 3
+        for position_N in self.order_N4.T:
+            for index, operation in enumerate(operations if coloured else operations[:2]):
+                rows = (self.jittered_N & (position_N == index)).nonzero().flatten()
+                factor = self.factors_4N[index, rows].to(x_NCHW).view(-1, 1, 1, 1)
+                rows = rows.to(x_NCHW.device)
+                x_NCHW.index_copy_(0, rows, operation(x_NCHW[rows], factor))
+        if coloured:
+            rows = self.grayed_N.nonzero().flatten().to(x_NCHW.device)
+            x_NCHW.index_copy_(0, rows, _gray(x_NCHW[rows]).expand(-1, 3, -1, -1))
+        rows = self.blurred_N.nonzero().flatten()
+        blurred = _blur_each(x_NCHW[rows.to(x_NCHW.device)], self.sigma_N[rows])
+        x_NCHW.index_copy_(0, rows.to(x_NCHW.device), blurred)
+        return _flip(x_NCHW, self.flip_N)
+
+
+def _flip(x_NCHW: Tensor, chosen_N: Tensor) -> Tensor:
+    return torch.where(chosen_N.to(x_NCHW.device).view(-1, 1, 1, 1), x_NCHW.flip(3), x_NCHW)
+
+
+def _mix(other: Tensor, x: Tensor, factor: Tensor) -> Tensor:
+    return torch.lerp(other, x, factor).clamp_(0, 1)
+
+
+def _blur_each(x_NCHW: Tensor, sigma_N: Tensor) -> Tensor:
+    """Blur each image with a Gaussian of its own, up to three times the largest away."""
+    n, c, height, width = x_NCHW.shape
+    if n == 0:
+        return x_NCHW
+    offsets = torch.arange(-_BLUR_REACH, _BLUR_REACH + 1)
+    kernel_NP = torch.exp(-0.5 * (offsets / sigma_N[:, None]) ** 2)
+    kernel_NP = (kernel_NP / kernel_NP.sum(1, keepdim=True)).to(x_NCHW)
+    weight = kernel_NP.repeat_interleave(c, 0).view(n * c, 1, 1, -1)
+    x = F.pad(x_NCHW, (_BLUR_REACH,) * 4, mode="replicate")
+    x = x.reshape(1, n * c, height + 2 * _BLUR_REACH, width + 2 * _BLUR_REACH)
+    x = F.conv2d(F.conv2d(x, weight, groups=n * c), weight.transpose(2, 3), groups=n * c)
+    return x.view(n, c, height, width)
+
+
 def _normal(like: Tensor, generator: Generator) -> Tensor:
     """Standard normal noise on the device of ``like``."""
     local = generator_on(like.device, generator)
@@ -162,7 +348,7 @@ def _blend(x: Tensor, other: Tensor, factor: float) -> Tensor:
     return x.mul_(factor).add_(other, alpha=1 - factor).clamp_(0, 1)
 
 
-def _shift_hue(x_NCHW: Tensor, turns: float) -> Tensor:
+def _shift_hue(x_NCHW: Tensor, turns: float | Tensor) -> Tensor:
     """Turn the hue by a fraction of the circle and keep saturation and value.
 
     With value V, chroma C and hue h in sixths of a turn, the channel c is

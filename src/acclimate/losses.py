@@ -1,6 +1,7 @@
 r"""The mathematics of the methods: pure functions that return one value per sample.
 
-Shapes: N samples, K classes, V views, D feature dimensions.
+Only :func:`diversity` is of a whole batch. Shapes: N samples, K classes, V views, D feature
+dimensions, M negatives.
 
 Logits may be float16, bfloat16, float32 or float64. Half-precision logits are computed in
 float32. Everything goes through log-softmax, so that logits of ±1e4 give finite values and
@@ -14,7 +15,9 @@ from torch.nn import functional as F
 __all__ = [
     "contrastive",
     "cross_entropy",
+    "diversity",
     "entropy",
+    "info_nce",
     "reverse_cross_entropy",
     "symmetric_cross_entropy",
 ]
@@ -132,6 +135,62 @@ def contrastive(views_NVD: Tensor, temperature: float) -> Tensor:
     block_NVV = similarity_MM.view(n, v, n, v).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
     positives_NV = block_NVV.sum(2) - block_NVV.diagonal(dim1=1, dim2=2)
     return (log_all_M.view(n, v) - positives_NV / (v - 1)).mean(1)
+
+
+def info_nce(
+    query_ND: Tensor, key_ND: Tensor, negatives_MD: Tensor, ignored_NM: Tensor, temperature: float
+) -> Tensor:
+    r"""Contrast each query with its key and with negatives, the InfoNCE loss of AdaContrast.
+
+    .. math::
+
+        L(q, k) = -\log \frac{\exp(q \cdot k / \tau)}
+        {\exp(q \cdot k / \tau) + \sum_{m} \exp(q \cdot n_m / \tau)}
+
+    Args:
+        query_ND: queries; they are normalised to unit length here.
+        key_ND: a key for each query; they are normalised to unit length here.
+        negatives_MD: negatives of unit length, the same for all queries.
+        ignored_NM: which negatives a query is not contrasted with.
+        temperature: :math:`\tau`, above 0.
+
+    Returns:
+        The loss of each query, shape ``(N,)``.
+
+    >>> one = torch.ones(1, 1)
+    >>> info_nce(one, one, one, torch.tensor([[False]]), temperature=0.07)
+    tensor([0.6931])
+    """
+    if query_ND.shape != key_ND.shape or query_ND.shape[1:] != negatives_MD.shape[1:]:
+        raise ValueError(
+            "query_ND and key_ND must have the same shape, and negatives_MD as many dimensions. "
+            f"Got {tuple(query_ND.shape)}, {tuple(key_ND.shape)}, {tuple(negatives_MD.shape)}."
+        )
+    if not temperature > 0:
+        raise ValueError(f"temperature must be above 0. Got {temperature!r} instead.")
+    query_ND = F.normalize(_at_least_float32(query_ND)) / temperature
+    positive_N = (query_ND * F.normalize(_at_least_float32(key_ND))).sum(1)
+    negative_NM = (query_ND @ negatives_MD.to(query_ND).T).masked_fill(ignored_NM, -torch.inf)
+    return torch.logaddexp(positive_N, negative_NM.logsumexp(1)) - positive_N
+
+
+def diversity(logits_NK: Tensor) -> Tensor:
+    r"""Entropy of the mean prediction of a batch: high where all classes are predicted.
+
+    .. math:: H(\bar p) = -\sum_{c=1}^{K} \bar p_c \log(\bar p_c + 10^{-8}),
+        \quad \bar p = \frac{1}{N} \sum_{i=1}^{N} p_i
+
+    Args:
+        logits_NK: logits of the predictions :math:`p_i`.
+
+    Returns:
+        The entropy in nats, a scalar.
+
+    >>> diversity(torch.tensor([[9.0, -9.0], [-9.0, 9.0]]))
+    tensor(0.6931)
+    """
+    mean_K = _log_softmax(logits_NK, "logits_NK").exp().mean(0)
+    return -(mean_K * (mean_K + 1e-8).log()).sum()
 
 
 def _pair(logits_NK: Tensor, target_NK: Tensor) -> tuple[Tensor, Tensor]:

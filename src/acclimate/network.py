@@ -27,6 +27,7 @@ __all__ = [
     "find_head",
     "moving_statistics",
     "norm_parameters",
+    "parameters_of_last_layers",
     "plain_copy",
     "probe",
     "restore_at_random",
@@ -145,6 +146,19 @@ def weights_and_biases(
                 seen.add(id(parameter))
                 found[f"{prefix}.{name}" if prefix else name] = parameter
     return found
+
+
+def parameters_of_last_layers(network: nn.Module, count: int) -> list[nn.Parameter]:
+    """Return the parameters of the last layers that own any, in the model's own order of modules.
+
+    Layers that a pre-trained backbone was given for its task come last in every common model.
+    """
+    owners = [m for m in network.modules() if next(m.parameters(recurse=False), None) is not None]
+    return [
+        p
+        for owner in owners[max(0, len(owners) - count) :]
+        for p in owner.parameters(recurse=False)
+    ]
 
 
 # --- Batch statistics ---------------------------------------------------------------------------

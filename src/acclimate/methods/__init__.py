@@ -1,5 +1,6 @@
 """The methods, one file each; importing this package registers them."""
 
+from acclimate.methods.adacontrast import AdaContrast, AdaContrastConfig
 from acclimate.methods.bn import BN1, BN1Config
 from acclimate.methods.cotta import CoTTA, CoTTAConfig
 from acclimate.methods.gtta import GTTA, GTTAConfig
@@ -13,6 +14,8 @@ __all__ = [
     "BN1",
     "GTTA",
     "RMT",
+    "AdaContrast",
+    "AdaContrastConfig",
     "BN1Config",
     "CoTTA",
     "CoTTAConfig",
@@ -28,5 +31,5 @@ __all__ = [
     "register",
 ]
 
-for _method in (Source, BN1, Tent, MeanTeacher, CoTTA, GTTA, RMT):
+for _method in (Source, BN1, Tent, MeanTeacher, CoTTA, AdaContrast, GTTA, RMT):
     register(_method)
