@@ -15,6 +15,9 @@ from acclimate.testing import TinyClassifier, tiny_batches, tiny_source
 EARLY, LATE, BOUND = 50, 2000, 1.02
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in ("source", "bn1", "tent", "mean-teacher")},
+    "cotta": ("cotta", {"augmentations": 2, "threshold": 1.0}),
+    "adacontrast": ("adacontrast", {"capacity": 512}),
+    "gtta-mix": ("gtta-mix", {"batch_size": 8}),
     "rmt source-free": ("rmt", {"batch_size": 8, "warmup_samples": 16}),
     "rmt with replay": ("rmt", {"batch_size": 8, "warmup_samples": 16, "lambda_ce": 1.0}),
     "rmt window": ("rmt", {"batch_size": 8, "warmup_samples": 16, "window": 4}),
