@@ -145,7 +145,9 @@ class AdaContrast(Adapter[AdaContrastConfig]):
             loss = F.cross_entropy(query_NK, label_N) - diversity(query_NK)
             self.descend(loss + self.contrast(query_ND, key_ND, label_N))
             with torch.no_grad():
-                self.remember(*self.run_features(self.teacher, weak_NCHW))
+                remembered = self.run_features(self.teacher, weak_NCHW)
+        self.enqueue(key_ND, label_N)
+        self.remember(*remembered)
         with torch.no_grad():
             return self.infer(x_NCHW)
 
@@ -160,17 +162,20 @@ class AdaContrast(Adapter[AdaContrastConfig]):
         return self.bank_probabilities[nearest_NJ].mean(1).argmax(1)
 
     def contrast(self, query_ND: Tensor, key_ND: Tensor, label_N: Tensor) -> Tensor:
-        """Contrast with the queue as it was, by its labels as they will be, and enqueue."""
+        """Contrast with the queue as it is, sparing the same class by its labels to be."""
+        assert self.queue is not None
+        label_M = self.queue_labels.clone()
+        _write(label_M, label_N, self.counters["queue_next"])
+        ignored_NM = label_N[:, None] == label_M
+        return info_nce(query_ND, key_ND, self.queue, ignored_NM, self.config.temperature).mean()
+
+    def enqueue(self, key_ND: Tensor, label_N: Tensor) -> None:
+        """Put keys of unit length and their labels in the places of the oldest."""
         assert self.queue is not None
         start = self.counters["queue_next"]
-        _write(self.queue_labels, label_N, start)
-        ignored_NM = label_N[:, None] == self.queue_labels
-        # The graph still needs the queue when it is overwritten.
-        loss_N = info_nce(query_ND, key_ND, self.queue.clone(), ignored_NM, self.config.temperature)
-        self.counters["queue_next"] = _write(self.queue, F.normalize(key_ND), start)
-        return loss_N.mean()
+        _write(self.queue, F.normalize(key_ND), start)
+        self.counters["queue_next"] = _write(self.queue_labels, label_N, start)
 
-    @torch.no_grad()
     def remember(self, features_ND: Tensor, logits_NK: Tensor) -> None:
         """Write a batch into the bank, behind the last one until it is full, then as a ring."""
         filled, start = self.counters["bank_filled"], self.counters["bank_next"]

@@ -83,8 +83,8 @@ class GTTA(Adapter[GTTAConfig]):
             self.first_NK: Tensor | None = self.run(self.student, x_NCHW)
         confidence_N, self.pseudo_label_N = self.first_NK.softmax(1).max(1)
         share = self.config.confidence_momentum
-        self.confidence.mul_(share).add_(confidence_N.mean(), alpha=1 - share)
-        self.kept_N = confidence_N >= self.confidence.sqrt()
+        self.next_confidence = share * self.confidence + (1 - share) * confidence_N.mean()
+        self.kept_N = confidence_N >= self.next_confidence.sqrt()
 
     def adapt(self, x_NCHW: Tensor) -> Tensor:
         """Step down the loss on mixed images, then on confident pseudo-labels; predict."""
@@ -94,6 +94,7 @@ class GTTA(Adapter[GTTAConfig]):
         logits_NK = self.run(self.student, x_NCHW)
         loss_N = F.cross_entropy(logits_NK, self.pseudo_label_N, reduction="none")
         self.update((loss_N * self.kept_N).sum() / self.kept_N.sum().clamp_min(1))
+        self.confidence.copy_(self.next_confidence)
         return logits_NK
 
     @torch.no_grad()
