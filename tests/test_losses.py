@@ -145,3 +145,61 @@ def test_wrong_shapes_are_explained() -> None:
         losses.contrastive(torch.zeros(2, 1, 3), 0.1)
     with pytest.raises(ValueError, match="temperature"):
         losses.contrastive(torch.zeros(2, 2, 3), 0.0)
+
+
+def test_info_nce_against_plain_python() -> None:
+    query, key, negatives = logits(4, 6), logits(4, 6, seed=1), logits(7, 6, seed=2)
+    negatives = negatives / negatives.norm(dim=1, keepdim=True)
+    ignored = logits(4, 7, seed=3) > 0.5
+    ignored[0], ignored[1] = False, True
+    ours = losses.info_nce(query, key, negatives, ignored, temperature=0.3)
+
+    def cosine(a: list[float], b: list[float]) -> float:
+        lengths = math.hypot(*a) * math.hypot(*b)
+        return sum(x * y for x, y in zip(a, b, strict=True)) / lengths
+
+    for i in range(4):
+        positive = math.exp(cosine(query[i].tolist(), key[i].tolist()) / 0.3)
+        total = positive
+        for m in range(7):
+            if not ignored[i, m]:
+                total += math.exp(cosine(query[i].tolist(), negatives[m].tolist()) / 0.3)
+        assert ours[i].item() == pytest.approx(-math.log(positive / total), rel=1e-12)
+    assert ours[1].item() == 0  # nothing to be told from
+
+
+def test_info_nce_gradient() -> None:
+    query, key = logits(3, 4).requires_grad_(), logits(3, 4, seed=1)
+    negatives, ignored = logits(5, 4, seed=2), logits(3, 5, seed=3) > 0
+    ignored[0] = True
+
+    def loss(q: Tensor) -> Tensor:
+        return losses.info_nce(q, key, negatives, ignored, 0.5)
+
+    assert torch.autograd.gradcheck(loss, query)
+    loss(query).sum().backward()
+    assert query.grad.isfinite().all()
+
+
+def test_info_nce_takes_half_precision_and_refuses_other_shapes() -> None:
+    query, ignored = logits(3, 4).to(torch.bfloat16), torch.zeros(3, 2, dtype=torch.bool)
+    assert losses.info_nce(query, query, query[:2], ignored, 0.1).dtype == torch.float32
+    with pytest.raises(ValueError, match="same shape"):
+        losses.info_nce(query, query[:2], query[:2], ignored, 0.1)
+    with pytest.raises(ValueError, match="above 0"):
+        losses.info_nce(query, query, query[:2], ignored, 0.0)
+
+
+def test_diversity_by_hand() -> None:
+    p = torch.tensor([[0.5, 0.25, 0.25], [0.5, 0.5 - 1e-9, 1e-9]], dtype=torch.float64)
+    mean = [0.5, 0.375, 0.125]
+    expected = -sum(value * math.log(value + 1e-8) for value in mean)
+    assert losses.diversity(p.log()).item() == pytest.approx(expected, rel=1e-8)
+    # A class that is never predicted counts as next to nothing, not as NaN.
+    certain = torch.tensor([[1e4, -1e4]], requires_grad=True)
+    losses.diversity(certain).backward()
+    assert certain.grad.isfinite().all()
+
+
+def test_diversity_gradient() -> None:
+    assert torch.autograd.gradcheck(losses.diversity, logits(4, 5).requires_grad_())

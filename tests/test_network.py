@@ -348,3 +348,26 @@ def test_a_model_that_cannot_be_copied() -> None:
     model.stream = (index for index in range(3))
     with pytest.raises(acclimate.ModelError, match="cannot be copied"):
         acclimate.Source(model)
+
+
+def test_moving_statistics_take_each_layers_own_momentum_unless_told() -> None:
+    model = TinyClassifier()
+    model.norm1.momentum, model.norm2.momentum = 0.3, 0.5
+    x = tiny_batches(1)[0]
+    before = model.norm1.running_mean.clone()
+    mean = model.conv1(x).detach().mean((0, 2, 3))
+    with network.moving_statistics(model):
+        model(x)
+    torch.testing.assert_close(model.norm1.running_mean, 0.7 * before + 0.3 * mean)
+    assert (model.norm1.momentum, model.norm2.momentum) == (0.3, 0.5)
+    assert not model.norm1.training
+
+
+def test_parameters_of_the_last_layers() -> None:
+    model = TinyClassifier()
+    last = network.parameters_of_last_layers(model, 2)
+    assert [id(p) for p in last] == [
+        id(p) for p in (model.norm2.weight, model.norm2.bias, model.fc.weight, model.fc.bias)
+    ]
+    assert network.parameters_of_last_layers(model, 0) == []
+    assert len(network.parameters_of_last_layers(model, 99)) == len(list(model.parameters()))
