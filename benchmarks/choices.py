@@ -1,16 +1,18 @@
 """What each choice of memory layout, precision and kernels gains; not part of `make bench`.
 
 Whole steps are of source-free RMT on ResNet-20; parts are of the optimizer and the teacher, on
-ResNet-20's parameters and on 36 million, as many as a WideResNet-28-10 has.
+ResNet-20's parameters and on 36 million, as many as a WideResNet-28-10 has. CoTTA's views are
+forwarded in three ways, each view with its own batch statistics.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch import nn
+from torch import Tensor, nn
 
 import acclimate
 from acclimate import network
@@ -82,11 +84,63 @@ def teacher(net: nn.Module, foreach: bool) -> Callable[[], object]:
     return together if foreach else loop
 
 
+@torch.no_grad()
+def views(counts: Sequence[int] = (8, 16, 32, 200)) -> Table:
+    """Measure 32 forward passes, one after the other and several at once."""
+    table = Table(title="Logits of 32 views, ResNet-20, in ms")
+    for column in ("images", "one by one", "8 stacked", "8 folded", "largest difference"):
+        table.add_column(column)
+    net, stacking = ResNet20().requires_grad_(False), Stacked()
+    network.use_batch_statistics(net.eval().to(memory_format=torch.channels_last))  # type: ignore[call-overload]
+    for count in counts:
+        x = images("cpu", 0)[:count]
+        seen = [
+            x.roll(shift, 3).contiguous(memory_format=torch.channels_last) for shift in range(32)
+        ]
+        groups = [seen[start : start + 8] for start in range(0, 32, 8)]
+
+        def one_by_one(seen: list[Tensor] = seen) -> Tensor:
+            return torch.stack([net(view) for view in seen])
+
+        def stacked(groups: list[list[Tensor]] = groups, count: int = count) -> Tensor:
+            with stacking.of(net, count):
+                return torch.cat([net(torch.cat(group)) for group in groups]).view(32, count, -1)
+
+        def folded(groups: list[list[Tensor]] = groups) -> Tensor:
+            return torch.cat([torch.vmap(net)(torch.stack(group)) for group in groups])
+
+        far = max(float((run() - one_by_one()).abs().max()) for run in (stacked, folded))
+        times = medians("cpu", 3, [one_by_one, stacked, folded])
+        table.add_row(str(count), *(f"{time:.0f}" for time in times), f"{far:.0e}")
+    return table
+
+
+class Stacked:
+    """Lets BatchNorm layers take the statistics of each view in a stack of several."""
+
+    @contextmanager
+    def of(self, net: nn.Module, images_per_view: int) -> Iterator[None]:
+        """Change the layers for forward passes within."""
+        layers = network.batch_norms(net)
+        for layer in layers:
+            plain = layer.forward
+
+            def forward(x: Tensor, plain: Callable[[Tensor], Tensor] = plain) -> Tensor:
+                return torch.cat([plain(view) for view in x.split(images_per_view)])
+
+            layer.__dict__["forward"] = forward
+        try:
+            yield
+        finally:
+            for layer in layers:
+                del layer.forward
+
+
 def main() -> None:
     """Print the tables."""
     keep_freed_memory()
     console = Console(width=120)
-    for table in (steps(), parts()):
+    for table in (steps(), parts(), views()):
         console.print(table)
     console.print(describe_machine("cpu"))
 
