@@ -228,6 +228,40 @@ def test_a_model_that_fails_in_the_middle_leaves_the_state_as_it_was() -> None:
     assert torch.equal(adapter(BATCHES[0]), plain(BATCHES[0]))
 
 
+@pytest.mark.parametrize(
+    ("method", "options", "forwards"),
+    [
+        (acclimate.CoTTA, {"threshold": 1.0, "augmentations": 2}, 4),
+        (acclimate.GTTA, {"batch_size": 8}, 3),
+    ],
+)
+def test_methods_change_nothing_before_their_step(
+    method: type[acclimate.Adapter[Any]], options: dict[str, Any], forwards: int
+) -> None:
+    """The student's first forward pass with a gradient fails, and nothing has happened."""
+    adapter = method(TinyClassifier(), **options).prepare(tiny_source())
+    adapter(BATCHES[0])
+    before = adapter.snapshot()
+    ran: list[bool] = []
+
+    def fail(module: nn.Module, args: Any) -> None:
+        ran.append(torch.is_grad_enabled())
+        if ran[-1]:
+            raise ValueError("no")
+
+    nets = [net for net in (adapter.student, adapter.teacher, adapter.anchor) if net is not None]
+    hooks = [net.register_forward_pre_hook(fail) for net in nets]
+    with pytest.raises(ValueError, match="no"):
+        adapter(BATCHES[1])
+    assert len(ran) == forwards
+    assert same_state(before, adapter.snapshot())
+    for hook in hooks:
+        hook.remove()
+    plain = method(TinyClassifier(), **options).prepare(tiny_source())
+    plain(BATCHES[0])
+    assert torch.equal(adapter(BATCHES[1]), plain(BATCHES[1]))
+
+
 def test_an_interrupted_preparation_leaves_no_trace() -> None:
     def interrupt(progress: acclimate.Progress) -> None:
         if progress.stage == "warm-up" and progress.done == 2:
@@ -310,6 +344,17 @@ def test_moving_to_another_type_takes_the_optimizer_along() -> None:
     assert logits.dtype == torch.float64
     states = adapter.optimizer.state.values()
     assert all(state["exp_avg"].dtype == torch.float64 for state in states)
+
+
+@pytest.mark.parametrize("name", ["cotta", "adacontrast", "gtta-mix"])
+def test_whatever_a_method_holds_moves_along(name: str) -> None:
+    options = {"restore": 1.0} if name == "cotta" else {"batch_size": 8}
+    adapter = acclimate.get_method(name)(TinyClassifier(), **options).prepare(tiny_source())
+    adapter(BATCHES[0])
+    adapter.double()
+    assert adapter(BATCHES[1]).dtype == torch.float64
+    if name == "cotta":
+        assert torch.equal(adapter.student.conv1.weight, TinyClassifier().conv1.weight.double())
 
 
 def test_images_on_another_device_are_explained() -> None:

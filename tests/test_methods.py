@@ -241,3 +241,27 @@ def test_adapting_helps_under_a_shift() -> None:
     assert (model(test).argmax(1) != truth).float().mean() < 0.05
     assert error["source"] > 0.4
     assert error["rmt"] < error["source"] / 2
+
+
+@pytest.mark.parametrize("window", [8, 16, 32])
+@pytest.mark.parametrize(
+    "name", ["tent", "mean-teacher", "cotta", "adacontrast", "gtta-mix", "rmt"]
+)
+def test_single_images_for_every_method_that_learns(name: str, window: int) -> None:
+    """One update a window of images, at a learning rate scaled by its size (section 4.3)."""
+    method = acclimate.get_method(name)
+    options = {"warmup_samples": 0} if name == "rmt" else {}
+    for preset in method.presets:
+        config = method.preset(preset, window=window, **options)
+        adapter = method(TinyClassifier(), config)
+        rate = adapter.optimizer.param_groups[0]["lr"]
+        assert rate == pytest.approx(config.lr * window / config.batch_size)
+    adapter = method(TinyClassifier(), window=window, **options).prepare(tiny_source(64))
+    reports: list[acclimate.StepReport] = []
+    adapter.observe(reports.append)
+    (images,) = tiny_batches(1, size=2 * window + 1)
+    logits = torch.cat([adapter(image[None]) for image in images])
+    assert logits.shape == (2 * window + 1, 5)
+    assert logits.isfinite().all()
+    assert {report.batch for report in reports} == {0, 1}
+    assert len(reports) == 2 * adapter.config.updates

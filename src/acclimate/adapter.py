@@ -132,8 +132,9 @@ class Adapter(Stateful, Generic[C]):
 
     def attach_source(self, source: Source) -> None:
         """Keep source data for replay, in batches as large as the test's."""
-        size = getattr(self.config, "batch_size", 1)
-        self.replay = SourceBatches(source, self.config.window or size, self.config.seed)
+        assert isinstance(self.config, TrainingConfig)
+        size = self.config.window or self.config.batch_size
+        self.replay = SourceBatches(source, size, self.config.seed)
 
     def begin(self, x_NCHW: Tensor) -> None:
         """Do what is done once for a batch, before its update steps."""

@@ -3,9 +3,9 @@
 Idea: a sample's neighbours in feature space correct its pseudo-label; strongly augmented views
 are trained on it, while contrastive learning that spares the same class shapes the features.
 
-Chen et al., "Contrastive test-time adaptation" (CVPR 2022): refined pseudo-labels section 3.1,
-contrast with same-class negatives left out eq. 4 and 5, diversity eq. 7. AdaContrast in Tables 1
-to 3 of the RMT paper.
+Chen et al., "Contrastive test-time adaptation" (CVPR 2022), section 3: pseudo-labels refined by
+neighbours, contrast that excludes same-class pairs, diversity. AdaContrast in Tables 1 to 3 of the
+RMT paper.
 
 Differs from the official code: of the network only BatchNorm is in training mode, not dropout;
 views are drawn from the images given, in floating point; the bank's size is its capacity rounded

@@ -4,9 +4,9 @@ Idea: where the source model is unsure, the mean over many augmented views makes
 pseudo-label; restoring a few random weights to the source at every step bounds what a long
 stream can spoil.
 
-Wang et al., "Continual test-time domain adaptation" (CVPR 2022): averaged teacher eq. 2,
-augmentation-averaged pseudo-labels eq. 3 to 5, stochastic restoration eq. 7 and 8. CoTTA in
-Tables 1 to 4 of the RMT paper, whose ImageNet and DomainNet rows use a symmetric loss.
+Wang et al., "Continual test-time domain adaptation" (CVPR 2022), section 3: weight-averaged and
+augmentation-averaged pseudo-labels, stochastic restoration. CoTTA in Tables 1 to 3 of the RMT
+paper, whose ImageNet and DomainNet rows use a symmetric loss.
 
 Differs from the official code: the teacher does not forward the plain batch where the views are
 averaged anyway, and one draw makes the masks of all weights. Above the threshold a student equal

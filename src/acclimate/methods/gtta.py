@@ -3,8 +3,8 @@
 Idea: self-training succeeds on small shifts, so images between source and test are made, which
 keep the source's labels; pseudo-labels count only where they are confident.
 
-Marsden, Döbler, Yang, "Gradual test-time adaptation by self-training and style transfer" (2022),
-the variant with mixup; GTTA-MIX in Tables 1 to 3 of the RMT paper.
+Marsden, Döbler, Yang, "Introducing intermediate domains for effective self-training during
+test-time" (2022), the variant with mixup; GTTA-MIX in Tables 1 to 3 of the RMT paper.
 
 Differs from the official code: of the network only BatchNorm is in training mode, not dropout;
 where no pseudo-label is confident enough the loss is 0 instead of undefined (the optimizer takes
