@@ -18,7 +18,7 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,9 @@ def load_network(path: str) -> nn.Module:
     return acclimate.Normalized(net).eval()
 
 
-def run(case: Case, seed: int, network: nn.Module, images: Images) -> dict[str, float]:
+def run(
+    case: Case, seed: int, network: nn.Module, images: Images, show: Callable[[str], None]
+) -> dict[str, float]:
     """Return the error in percent under each corruption, one after the other without a reset."""
     adapter = acclimate.get_method(case.name)(network, seed=seed, **case.options)
     adapter.prepare(images.source() if adapter.needs_source else None)
@@ -112,6 +114,7 @@ def run(case: Case, seed: int, network: nn.Module, images: Images) -> dict[str, 
         for x_NCHW, y_N in pairs:
             wrong += int((adapter(x_NCHW).argmax(1) != y_N).sum())
         errors[corruption] = 100 * wrong / len(images.labels_N)
+        show(f"{case.name}, seed {seed}, {corruption}: {errors[corruption]:.2f} %")
     return errors
 
 
@@ -196,7 +199,7 @@ def main() -> bool:
             mean = read(path, facts)
             if mean is None:
                 start = time.perf_counter()
-                errors = run(CASES[name], seed, network, images)
+                errors = run(CASES[name], seed, network, images, console.print)
                 mean, seconds = statistics.mean(errors.values()), time.perf_counter() - start
                 record = {"facts": facts, "mean": mean, "errors": errors}
                 record |= {"seconds": round(seconds, 1), "machine": machine("cpu")}

@@ -103,7 +103,9 @@ def test_errors_are_those_of_the_methods_predictions(
     weight = ResNet20(seed=3).conv1.weight
     assert torch.equal(network.model.conv1.weight, weight)
     images = official.Images("none", 8)
-    errors = official.run(official.CASES["source"], 1, network, images)
+    shown: list[str] = []
+    errors = official.run(official.CASES["source"], 1, network, images, shown.append)
+    assert len(shown) == 2
     for name in ("brightness", "contrast"):
         with torch.no_grad():
             predicted = network(images.corrupted(name)).argmax(1).tolist()
