@@ -5,7 +5,8 @@ ResNet-20's parameters and on 36 million, as many as a WideResNet-28-10 has. CoT
 forwarded in three ways, each view with its own batch statistics.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import argparse
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +21,7 @@ from acclimate.allocator import keep_freed_memory
 from acclimate.bench.machine import describe_machine
 from acclimate.models.resnet20 import ResNet20
 from benchmarks.steps import BATCH, images
-from benchmarks.timing import medians
+from benchmarks.timing import count_cpu_time, medians
 
 STEPS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -85,14 +86,14 @@ def teacher(net: nn.Module, foreach: bool) -> Callable[[], object]:
 
 
 @torch.no_grad()
-def views(counts: Sequence[int] = (8, 16, 32, 64)) -> Table:
+def views() -> Table:
     """Measure 32 forward passes, one after the other and several at once."""
     table = Table(title="Logits of 32 views, ResNet-20, in ms")
     for column in ("images", "one by one", "8 stacked", "8 folded", "largest difference"):
         table.add_column(column)
     net, stacking = ResNet20().requires_grad_(False), Stacked()
     network.use_batch_statistics(net.eval().to(memory_format=torch.channels_last))  # type: ignore[call-overload]
-    for count in counts:
+    for count in (8, 16, 32, 64):
         x = images("cpu", 0)[:count]
         seen = [
             x.roll(shift, 3).contiguous(memory_format=torch.channels_last) for shift in range(32)
@@ -138,10 +139,14 @@ class Stacked:
 
 def main() -> None:
     """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cpu-time", action="store_true", help="of one thread, not wall time")
+    if parser.parse_args().cpu_time:
+        count_cpu_time()
     keep_freed_memory()
     console = Console(width=120)
-    for table in (steps(), parts(), views()):
-        console.print(table)
+    for table in (steps, parts, views):
+        console.print(table())
     console.print(describe_machine("cpu"))
 
 

@@ -21,7 +21,7 @@ from acclimate.allocator import keep_freed_memory
 from acclimate.augment import StrongView, WeakView, augment
 from acclimate.bench.machine import describe_machine
 from acclimate.models.resnet20 import ResNet20
-from benchmarks.timing import medians
+from benchmarks.timing import count_cpu_time, medians
 
 BATCH = 200
 
@@ -169,8 +169,11 @@ def main() -> bool:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--contiguous", action="store_true", help="do not use channels last")
     parser.add_argument("--trim", action="store_true", help="leave the C allocator as it is")
+    parser.add_argument("--cpu-time", action="store_true", help="of one thread, not wall time")
     parser.add_argument("--methods", help="which rows, separated by commas; all unless told")
     arguments, _ = parser.parse_known_args()
+    if arguments.cpu_time:
+        count_cpu_time()
     names = arguments.methods.split(",") if arguments.methods else [row.name for row in ROWS]
     rows = [row for row in ROWS if row.name in names]
     kept = not arguments.trim and keep_freed_memory()
