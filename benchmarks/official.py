@@ -29,10 +29,10 @@ from torch import Tensor, nn
 
 import acclimate
 from acclimate.allocator import keep_freed_memory
+from acclimate.bench.machine import describe_machine
 from acclimate.corruptions import CORRUPTIONS, corrupt
 from acclimate.data.cifar import read_cifar10
 from acclimate.models.resnet20 import ResNet20
-from benchmarks.timing import machine
 
 BATCH, SEVERITY, BOUND = 200, 5, 0.7
 
@@ -202,7 +202,7 @@ def main() -> bool:
                 errors = run(CASES[name], seed, network, images, console.print)
                 mean, seconds = statistics.mean(errors.values()), time.perf_counter() - start
                 record = {"facts": facts, "mean": mean, "errors": errors}
-                record |= {"seconds": round(seconds, 1), "machine": machine("cpu")}
+                record |= {"seconds": round(seconds, 1), "machine": describe_machine()}
                 write(path, record)
                 console.print(f"{name}, seed {seed}: {mean:.2f} % in {seconds:.0f} s")
             means[name].append(mean)

@@ -164,7 +164,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: Any) -> 
     def fail(*args: Any) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("acclimate.state.os.replace", fail)
+    monkeypatch.setattr("acclimate.files.os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
         adapter.save(path)
     assert path.read_bytes() == old
