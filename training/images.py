@@ -40,7 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cifar", required=True, help="the folder of CIFAR-10's Python version")
     arguments = parser.parse_args()
-    splits = {split: choose(arguments.cifar, split) for split in ("test", "train")}  # type: ignore[arg-type]
+    splits = {split: choose(arguments.cifar, split) for split in ("test", "train")}
     (OUT / "index.json").write_text(json.dumps({"seed": SEED, **splits}) + "\n")
 
 

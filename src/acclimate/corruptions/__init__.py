@@ -7,7 +7,10 @@ statistics. What is not the original's:
 
 - An image's randomness follows from the image, not from its place in a data set.
 - Images need not be square; what the original does with the side is done with each axis.
-- Water that does not spatter on a small image leaves it as it was, not black.
+- Frost on an image larger than its photographs is a part of one, enlarged; fog repeats itself on
+  an image of more than 4,096 pixels a side.
+- Water that does not spatter on a small image leaves it as it was, not black, and liquid beyond
+  white stays white, where the original's overflows.
 
 Reference: "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations",
 https://arxiv.org/abs/1903.12261.

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable
 from hashlib import blake2b
+from typing import TypeGuard
 
 import numpy as np
 from numpy.random import Generator, Philox
@@ -39,6 +40,8 @@ _DETERMINISTIC: dict[str, Callable[..., Pixels]] = {
 }
 # Values of a chunk: as floats they and their intermediate results stay in the cache.
 _CHUNK = 2**18
+# OpenCV maps no image that is larger.
+_LARGEST_SIDE = 2**15 - 2
 
 
 def corrupt(
@@ -51,7 +54,8 @@ def corrupt(
     equal images come out equal. Nothing is drawn from a global generator.
 
     Args:
-        images: one image (H, W, 3) or a batch (N, H, W, 3) of any size, uint8, RGB.
+        images: one image (H, W, 3) or a batch (N, H, W, 3), uint8, RGB, of any size up to
+            32,766 pixels a side.
         name: one of ``CORRUPTIONS`` or ``EXTRA_CORRUPTIONS``.
         severity: from 1 to 5.
         constants: "cifar" for the severities of CIFAR-10-C, made for 32×32 pixels, "imagenet"
@@ -68,7 +72,7 @@ def corrupt(
     _check_images(images)
     _check_options(name, severity, constants, seed)
     parameters = TABLE[name][constants][severity - 1]
-    batch_NHWC = images if images.ndim == 4 else images[None]
+    batch_NHWC = np.asarray(images if images.ndim == 4 else images[None])
     height, width = batch_NHWC.shape[1:3]
     drawn_from = blake2b(f"{seed} {name} {severity} {height} {width} ".encode(), digest_size=16)
     corrupted = np.empty(batch_NHWC.shape, np.uint8)
@@ -86,7 +90,7 @@ def corrupt(
 
 def _generator(drawn_from: blake2b, image: Pixels) -> Generator:
     digest = drawn_from.copy()
-    digest.update(image)
+    digest.update(image.data)
     return Generator(Philox(key=int.from_bytes(digest.digest(), "little")))
 
 
@@ -107,6 +111,11 @@ def _check_images(images: object) -> None:
         raise InputError(
             f"images must hold at least one image and one pixel. Got the shape {images.shape}."
         )
+    if max(images.shape[-3:-1]) > _LARGEST_SIDE:
+        raise InputError(
+            f"images must have at most {_LARGEST_SIDE} rows and columns. Got the shape "
+            f"{images.shape}. Cut them in parts."
+        )
 
 
 def _shape_hint(images: Pixels) -> str:
@@ -121,15 +130,21 @@ def _shape_hint(images: Pixels) -> str:
 
 def _check_options(name: object, severity: object, constants: object, seed: object) -> None:
     known = CORRUPTIONS + EXTRA_CORRUPTIONS
-    if name not in known:
-        near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+    if not isinstance(name, str) or name not in known:
+        wanted = str(name).lower()
+        near = difflib.get_close_matches(wanted, known, n=1, cutoff=0.5)
+        near = near or [one for one in known if wanted and wanted in one]
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise OptionError(
             f"There is no corruption {name!r}.{hint} The corruptions are: {', '.join(known)}."
         )
-    if type(severity) is not int or not 1 <= severity <= 5:
+    if not _is_int(severity) or not 1 <= severity <= 5:
         raise OptionError(f"severity must be an int from 1 to 5. Got {severity!r} instead.")
-    if constants not in ("cifar", "imagenet"):
+    if not isinstance(constants, str) or constants not in ("cifar", "imagenet"):
         raise OptionError(f"constants must be 'cifar' or 'imagenet'. Got {constants!r} instead.")
-    if type(seed) is not int or seed < 0:
+    if not _is_int(seed) or seed < 0:
         raise OptionError(f"seed must be an int >= 0. Got {seed!r} instead.")
+
+
+def _is_int(value: object) -> TypeGuard[int]:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

@@ -44,13 +44,14 @@ def zoom_blur(images_NHWC: Pixels, stop: float, step: float) -> Pixels:
     """Average the image with enlarged copies of its centre."""
     height, width = images_NHWC.shape[1:3]
     factors = np.arange(1, stop, step).tolist()
-    grids = [filters.ZoomGrid(height, width, factor) for factor in factors]
-    blurred = images_NHWC.astype(np.float32)
-    for image in blurred:
-        total = image.copy()
-        for grid in grids:
+    images = images_NHWC.astype(np.float32)
+    blurred = images.copy()
+    # A grid of a large image takes as much memory as the image: only one at a time.
+    for factor in factors:
+        grid = filters.ZoomGrid(height, width, factor)
+        for image, total in zip(images, blurred, strict=True):
             total += grid.zoom(image)
-        image[...] = total / (len(grids) + 1)
+    blurred /= len(factors) + 1
     return truncate(blurred)
 
 
@@ -59,22 +60,22 @@ def glass_blur(
 ) -> Pixels:
     """Blur, replace each pixel by one nearby, and blur again."""
     shape = images_NHWC.shape
-    pixels_NPC = gaussian_blur(images_NHWC, sigma).reshape(len(images_NHWC), -1, 3)
+    pixels_PC = gaussian_blur(images_NHWC, sigma).reshape(-1, 3)
     rows, columns = (max(0, size - 2 * reach) for size in shape[1:3])
     for _ in range(sweeps):
         shifts_N = [
             generator.integers(-reach, reach, (rows, columns, 2), np.int8)
             for generator in generators
         ]
-        source_NP = _sweep_sources(np.stack(shifts_N), shape[1], shape[2], reach)
-        pixels_NPC = np.take_along_axis(pixels_NPC, source_NP[..., None], 1)
-    return gaussian_blur(pixels_NPC.reshape(shape), sigma)
+        source_P = _sweep_sources(np.stack(shifts_N), shape[1], shape[2], reach)
+        pixels_PC = pixels_PC.take(source_P, 0)
+    return gaussian_blur(pixels_PC.reshape(shape), sigma)
 
 
 def _sweep_sources(
     shifts: NDArray[np.int8], height: int, width: int, reach: int
 ) -> NDArray[np.int64]:
-    """Return for each pixel the one whose value it has after one sweep over the image.
+    """Return for each pixel the one whose value it has after one sweep over the images.
 
     The original goes through the pixels from the last to the first and means to exchange each
     with a neighbour, but exchanges views of one array, which only copies the neighbour. A
@@ -84,27 +85,28 @@ def _sweep_sources(
     Args:
         shifts: rows and columns to the neighbour, for the inner pixels,
             shape ``(N, height - 2 * reach, width - 2 * reach, 2)``.
-        height: rows of the image.
-        width: columns of the image.
+        height: rows of an image.
+        width: columns of an image.
         reach: largest shift.
 
     Returns:
-        Indices into the flattened image, shape ``(N, height * width)``.
+        Indices into the flattened images, shape ``(N * height * width,)``.
     """
     n, rows, columns, _ = shifts.shape
-    itself_HW = np.arange(height * width).reshape(height, width)
+    itself_P = np.arange(n * height * width)
     # The border is one pixel wider above and on the left, as in the original's loops.
-    inner = (slice(reach + 1, reach + 1 + rows), slice(reach + 1, reach + 1 + columns))
-    source_NHW = np.broadcast_to(itself_HW, (n, height, width)).copy()
-    source_NHW[:, inner[0], inner[1]] += shifts[..., 0].astype(np.int64) * width + shifts[..., 1]
-    is_inner_P = np.zeros((height, width), bool)
-    is_inner_P[inner] = True
-    is_inner_P = is_inner_P.reshape(-1)
-    source_NP = source_NHW.reshape(n, -1)
-    replaced_before = is_inner_P[source_NP] & (source_NP > itself_HW.reshape(-1))
-    while replaced_before.any():
-        image, pixel = np.nonzero(replaced_before)
-        via = source_NP[image, pixel]
-        source_NP[image, pixel] = source_NP[image, via]
-        replaced_before[image, pixel] = replaced_before[image, via]
-    return source_NP
+    inner = np.s_[:, reach + 1 : reach + 1 + rows, reach + 1 : reach + 1 + columns]
+    source_NHW = itself_P.reshape(n, height, width).copy()
+    source_NHW[inner] += shifts[..., 0].astype(np.int64) * width + shifts[..., 1]
+    source_P: NDArray[np.int64] = source_NHW.reshape(-1)
+    is_inner_NHW = np.zeros((n, height, width), bool)
+    is_inner_NHW[inner] = True
+    replaced_before_P = is_inner_NHW.reshape(-1)[source_P] & (source_P > itself_P)
+    chained = np.flatnonzero(replaced_before_P)
+    while len(chained):
+        via = source_P[chained]
+        source_P[chained] = source_P[via]
+        goes_on = replaced_before_P[via]
+        replaced_before_P[chained] = goes_on
+        chained = chained[goes_on]
+    return source_P

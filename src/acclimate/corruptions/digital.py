@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 from numpy.random import Generator
 from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile
 
 from acclimate.corruptions import filters
 from acclimate.corruptions.pixels import Pixels, truncate
@@ -73,7 +74,9 @@ def jpeg_compression(images_NHWC: Pixels, quality: int) -> Pixels:
     for image, into in zip(images_NHWC, compressed, strict=True):
         file = BytesIO()
         Image.fromarray(image).save(file, "JPEG", quality=quality)
-        into[...] = Image.open(file)
+        # Image.open refuses files that unpack to a large image; this one is our own.
+        file.seek(0)
+        into[...] = JpegImageFile(file)
     return compressed
 
 

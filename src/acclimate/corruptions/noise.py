@@ -46,7 +46,7 @@ def impulse_noise(images_NHWC: Pixels, generators: Sequence[Generator], amount: 
     draw_NHWC = np.empty(images_NHWC.shape, np.float32)
     for draw, generator in zip(draw_NHWC, generators, strict=True):
         generator.random(dtype=np.float32, out=draw)
-    noisy = images_NHWC.copy()
+    noisy: Pixels = images_NHWC.copy()
     noisy[draw_NHWC < amount] = 0
     noisy[draw_NHWC < amount / 2] = 255
     return noisy

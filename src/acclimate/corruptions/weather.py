@@ -15,6 +15,8 @@ __all__ = ["fog", "frost", "snow", "spatter"]
 
 # The original's third photograph has the pixels of the second.
 _FROST = ("frost1.png", "frost2.png", "frost2.png", "frost4.jpg", "frost5.jpg")
+# The side of the largest map of fog, which takes 128 MiB.
+_LARGEST_MAP = 4096
 _WATER = np.array([175, 238, 238], np.float32)
 _MUD = np.array([63, 42, 20], np.float32)
 
@@ -62,21 +64,35 @@ def frost(
     height, width = images_NHWC.shape[1:3]
     frosty = images_NHWC * np.float64(weight)
     for image, generator in zip(frosty, generators, strict=True):
-        photograph = _photograph(_FROST[generator.integers(len(_FROST))], scale, height, width)
-        top = generator.integers(photograph.shape[0] - height)
-        left = generator.integers(photograph.shape[1] - width)
-        image += photograph[top : top + height, left : left + width] * frost_weight
+        image += _part_of_photograph(generator, scale, height, width) * frost_weight
     return truncate(frosty)
 
 
-@lru_cache(maxsize=16)
-def _photograph(name: str, scale: float, height: int, width: int) -> Pixels:
-    """Return a photograph, scaled, and enlarged if an image of the size would not fit in it."""
+def _part_of_photograph(generator: Generator, scale: float, height: int, width: int) -> Pixels:
+    """Return a random part of a random photograph, which is scaled as needed to hold it."""
+    which, down, right = generator.random(3).tolist()
+    name = _FROST[int(which * len(_FROST))]
+    photograph = _photograph(name, scale)
+    rows, columns = photograph.shape[:2]
+    if height < rows and width < columns:
+        top, left = int(down * (rows - height)), int(right * (columns - width))
+        return photograph[top : top + height, left : left + width]
+    # Cut first: a long and narrow image would need a huge photograph.
+    photograph = _photograph(name, 1)
+    rows, columns = photograph.shape[:2]
+    enlarged = max(height / rows, width / columns, scale)
+    part_rows, part_columns = (max(1, int(size / enlarged)) for size in (height, width))
+    top, left = int(down * (rows - part_rows + 1)), int(right * (columns - part_columns + 1))
+    part = photograph[top : top + part_rows, left : left + part_columns]
+    return np.asarray(cv2.resize(part, (width, height)), np.uint8)
+
+
+@lru_cache
+def _photograph(name: str, scale: float) -> Pixels:
+    """Return a photograph, scaled."""
     file = files("acclimate.corruptions") / "frost" / name
     photograph = cv2.imdecode(np.frombuffer(file.read_bytes(), np.uint8), cv2.IMREAD_COLOR)
     assert photograph is not None
-    rows, columns = photograph.shape[:2]
-    scale = max(scale, (height + 1) / rows, (width + 1) / columns)
     if scale != 1:
         photograph = cv2.resize(photograph, None, fx=scale, fy=scale)
     return np.ascontiguousarray(photograph[..., ::-1], np.uint8)
@@ -87,7 +103,11 @@ def fog(
 ) -> Pixels:
     """Add fog and darken the image so that its brightest value stays."""
     height, width = images_NHWC.shape[1:3]
-    fog_NMM = _plasma(generators, max(height, width), decay)
+    fog_NMM = _plasma(generators, min(max(height, width), _LARGEST_MAP), decay)
+    side = fog_NMM.shape[1]
+    if side < max(height, width):
+        beyond = [(0, 0), (0, max(0, height - side)), (0, max(0, width - side))]
+        fog_NMM = np.pad(fog_NMM, beyond, mode="wrap")
     foggy = images_NHWC.astype(np.float32)
     foggy += np.float32(255 * density) * fog_NMM[:, :height, :width, None]
     brightest = images_NHWC.max((1, 2, 3), keepdims=True) / np.float32(255)
@@ -163,9 +183,8 @@ def _water(liquid_HW: Pixels) -> Floats:
     """Return how strongly each pixel shines, at most 1; 0 everywhere if there is no liquid."""
     edges = cv2.Canny(liquid_HW, 50, 150)
     distance = cv2.distanceTransform(255 - edges, cv2.DIST_L2, 5)
-    relief = cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8)
-    relief = cv2.equalizeHist(relief)
+    relief = cv2.equalizeHist(cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8))
     light_from_above = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], np.float32)
-    relief = cv2.blur(cv2.filter2D(relief, cv2.CV_8U, light_from_above), (3, 3))
-    shine = liquid_HW * relief.astype(np.float32)
-    return shine / max(shine.max(), 1)
+    lit = cv2.blur(cv2.filter2D(relief, cv2.CV_8U, light_from_above), (3, 3))
+    shine = np.asarray(lit, np.float32) * liquid_HW
+    return np.asarray(shine / max(shine.max(), 1), np.float32)
