@@ -130,9 +130,10 @@ class RecordedRMT(acclimate.RMT):
     """RMT with the trace's projector, augmented views and replay batches, in their order."""
 
     trace: Trace
+    views: Iterator[Tensor]
 
     def average_features(self, source: Any, report: Any) -> Tensor:
-        if "prepare.x" in self.trace:
+        if "prepare.x" in self.trace or "prototypes" not in self.trace:
             return super().average_features(source, report)
         self.take_source(source[0])  # finds the head, as reading the source data does
         return self.trace.tensors["prototypes"]
@@ -141,7 +142,6 @@ class RecordedRMT(acclimate.RMT):
         super().make_projector(dimensions)
         if self.projector is not None:
             self.projector.load_state_dict(self.trace.group("init.projector."))
-        self.views = iter(self.trace.images("aug")) if "aug" in self.trace else iter(())
 
     def augment(self, x_NCHW: Tensor) -> Tensor:
         return next(self.views)[: len(x_NCHW)]
@@ -199,6 +199,7 @@ def build(trace: Trace, **changes: Any) -> acclimate.Adapter[Any]:
         return kind(network, **options)
     adapter = RecordedRMT(network, **options)
     adapter.trace = trace
+    adapter.views = iter(trace.images("aug")) if "aug" in trace else iter(())
     adapter.prepare(source_batches(trace))
     if adapter.replay is not None and "prepare.x" in trace:
         images, labels = trace.images("source.x"), trace.tensors["source.y"]

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import acclimate
+from acclimate import state
 from acclimate.testing import TinyClassifier, tiny_batches, tiny_source
 from acclimate.testing.contract import same_state
 
@@ -28,11 +29,15 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def rewritten(path: Path, to: Path, **metadata: str) -> Path:
+def read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     with safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}
-        save_file(tensors, to, {**file.metadata(), **metadata})
-    return to
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()
+
+
+def write_sealed(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
+    """Write a file whose digest is right, whatever else is wrong with it."""
+    metadata = {name: value for name, value in metadata.items() if name != "digest"}
+    save_file(tensors, path, {**metadata, "digest": state._digest(tensors, metadata)})
 
 
 @pytest.mark.parametrize(
@@ -64,7 +69,9 @@ def test_files_of_something_else_are_refused(saved: Path, make: Any, words: str)
         ({"counters": "{"}, "damaged metadata"),
         ({"counters": '{"now": {}, "prepared": {}}'}, "does not fit"),
         ({"same": '["nothing"]'}, "damaged metadata"),
+        ({"counters": '{"now": 3, "prepared": {}}'}, "damaged metadata"),
         ({"options": "{}"}, "temperature is None in the file"),
+        ({"options": "3"}, "damaged metadata"),
     ],
 )
 def test_other_metadata_are_refused(
@@ -72,13 +79,89 @@ def test_other_metadata_are_refused(
 ) -> None:
     adapter = acclimate.RMT(TinyClassifier(), **SHORT).prepare(tiny_source())
     before = adapter.snapshot()
-    path = rewritten(saved, tmp_path / "other.safetensors", **metadata)
+    path = tmp_path / "other.safetensors"
+    tensors, written = read(saved)
+    write_sealed(path, tensors, {**written, **metadata})
     with pytest.raises(acclimate.StateError, match=words):
         adapter.load(path)
     assert same_state(before, adapter.snapshot())
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("now/generator", torch.zeros(7, dtype=torch.uint8), "generator"),
+        ("now/generator", torch.zeros(5056), "generator"),
+        ("now/student.fc.weight", torch.zeros(5, 7), "student.fc.weight"),
+        ("now/optimizer.0.exp_avg", torch.zeros(3), "optimizer.0.exp_avg"),
+        ("now/stranger", torch.zeros(3), "stranger"),
+    ],
+)
+def test_other_tensors_are_refused(
+    saved: Path, tmp_path: Path, name: str, value: torch.Tensor, words: str
+) -> None:
+    adapter = acclimate.RMT(TinyClassifier(), **SHORT).prepare(tiny_source())
+    before = adapter.snapshot()
+    tensors, metadata = read(saved)
+    write_sealed(tmp_path / "other.safetensors", {**tensors, name: value}, metadata)
+    with pytest.raises(acclimate.StateError, match=words):
+        adapter.load(tmp_path / "other.safetensors")
+    assert same_state(before, adapter.snapshot())
+
+
+def test_a_changed_number_is_noticed(saved: Path, tmp_path: Path) -> None:
+    content = bytearray(saved.read_bytes())
+    content[-5] ^= 1
+    path = tmp_path / "changed.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(acclimate.StateError, match="is damaged"):
+        acclimate.RMT(TinyClassifier(), **SHORT).load(path)
+
+
+class Aliased(TinyClassifier):
+    """Layers and weights that stand under two names, as many models have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(self.conv1, self.norm1)
+        self.table = self.fc.weight
+
+
+@pytest.mark.parametrize("name", ["tent", "bn1", "rmt", "cotta", "adacontrast"])
+def test_tensors_under_two_names_are_one(name: str, tmp_path: Path) -> None:
+    options = {"rmt": SHORT, "bn1": {"momentum": 0.1}}.get(name, {})
+    method = acclimate.get_method(name)
+    adapter = method(Aliased(), **options).prepare(tiny_source())
+    adapter(tiny_batches(1)[0])
+    adapter.save(tmp_path / "state.safetensors")
+    fresh = method(Aliased(), **options).load(tmp_path / "state.safetensors")
+    for batch in tiny_batches(2):
+        assert torch.equal(adapter(batch), fresh(batch))
+
+
+def test_a_refused_file_leaves_an_unprepared_adapter_as_new(saved: Path, tmp_path: Path) -> None:
+    tensors, metadata = read(saved)
+    write_sealed(tmp_path / "x", {**tensors, "now/stranger": torch.zeros(1)}, metadata)
+    adapter, other = (acclimate.RMT(TinyClassifier(), **SHORT) for _ in "ab")
+    with pytest.raises(acclimate.StateError, match="stranger"):
+        adapter.load(tmp_path / "x")
+    prepared = [one.prepare(tiny_source()).snapshot() for one in (adapter, other)]
+    assert same_state(*prepared)
+
+
+def test_after_double_a_state_comes_back_in_double() -> None:
+    for options in (SHORT, {**SHORT, "window": 2}):
+        adapter = acclimate.RMT(TinyClassifier(), **options).prepare(tiny_source())
+        (batch,) = tiny_batches(1)
+        adapter(batch[:3])
+        snapshot = adapter.snapshot()
+        adapter.double()
+        for go_back in (adapter.reset, lambda a=adapter, s=snapshot: a.restore(s)):
+            go_back()
+            assert adapter(batch).dtype == torch.float64
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_damaged_files_never_load_and_never_change_anything(saved: Path, data: Any) -> None:
     """Cut anywhere, or with header bytes changed: an error of ours or the very same state."""
@@ -102,12 +185,11 @@ def test_damaged_files_never_load_and_never_change_anything(saved: Path, data: A
 
 
 def test_a_file_without_what_prepare_learns(saved: Path, tmp_path: Path) -> None:
-    with safe_open(saved, framework="pt") as file:
-        tensors = {n: file.get_tensor(n) for n in file.keys() if "prototypes" not in n}
-        metadata = file.metadata()
+    tensors, metadata = read(saved)
+    tensors = {name: value for name, value in tensors.items() if "prototypes" not in name}
     metadata["same"] = json.dumps([n for n in json.loads(metadata["same"]) if n != "prototypes"])
     path = tmp_path / "less.safetensors"
-    save_file(tensors, path, metadata)
+    write_sealed(path, tensors, metadata)
     with pytest.raises(acclimate.StateError, match="lacks what prepare"):
         acclimate.RMT(TinyClassifier(), **SHORT).load(path)
 
@@ -162,10 +244,10 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: Any) -> 
     adapter(tiny_batches(1)[0])
 
     def fail(*args: Any) -> None:
-        raise OSError("disk full")
+        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("acclimate.files.os.replace", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(acclimate.StateError, match="No space left"):
         adapter.save(path)
     assert path.read_bytes() == old
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]

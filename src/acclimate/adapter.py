@@ -68,11 +68,15 @@ class Adapter(Stateful, Generic[C]):
     """The method's name in the registry."""
     Config: ClassVar[type[AdapterConfig]] = AdapterConfig
     """The dataclass of the method's options."""
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"cifar": {}, "imagenet": {}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "cifar": {},
+        "imagenet": {},
+        "domainnet": {},
+    }
     """The paper's options by kind of benchmark, where they differ from the defaults."""
     needs_source: bool = False
     """Whether ``prepare`` needs source data; of an instance, whether it does with its options."""
-    needs_features: ClassVar[bool] = False
+    needs_features: bool = False
     """Whether the method reads features, and so needs the model's head."""
     trains: ClassVar[Literal["all", "norm", "nothing"]] = "nothing"
     """Which of the student's weights and biases are trained."""
@@ -134,7 +138,13 @@ class Adapter(Stateful, Generic[C]):
         """Keep source data for replay, in batches as large as the test's."""
         assert isinstance(self.config, TrainingConfig)
         size = self.config.window or self.config.batch_size
-        self.replay = SourceBatches(source, size, self.config.seed)
+        self.replay = self.checked_replay(SourceBatches(source, size, self.config.seed))
+
+    def checked_replay(self, batches: SourceBatches) -> SourceBatches:
+        """Return batches for replay after a look at the first, while it can still be refused."""
+        self.take_source(batches.next())
+        batches.position = 0
+        return batches
 
     def begin(self, x_NCHW: Tensor) -> None:
         """Do what is done once for a batch, before its update steps."""
@@ -147,6 +157,13 @@ class Adapter(Stateful, Generic[C]):
     def predictors(self) -> list[nn.Module]:
         """The networks whose summed logits are the prediction."""
         return [self.student]
+
+    def changes_last(self) -> bool:
+        """Whether a step changes nothing before all that can fail in it is done.
+
+        If not, the state is copied before every batch, so that a batch that fails leaves no trace.
+        """
+        return False
 
     # --- What everybody calls ---------------------------------------------------------------
 
@@ -207,7 +224,7 @@ class Adapter(Stateful, Generic[C]):
         reports: list[StepReport] = []
         with self._working():
             x_NCHW = self._accept(x_NCHW)
-            counters, generator = self._counters(), self.generator.get_state()
+            put_back = self._remember(len(x_NCHW))
             try:
                 if self.config.window is None:
                     logits_NK = self._adapt_to(x_NCHW, reports)
@@ -215,8 +232,7 @@ class Adapter(Stateful, Generic[C]):
                     rows = [self._slide(row, reports) for row in x_NCHW.split(1)]
                     logits_NK = torch.cat(rows)
             except BaseException:
-                self._set_counters(counters)
-                self.generator.set_state(generator)
+                put_back()
                 self._drop_gradients()
                 raise
         # Only now, with the state whole: what an observer raises is the caller's.
@@ -340,6 +356,25 @@ class Adapter(Stateful, Generic[C]):
 
     # --- The loop ---------------------------------------------------------------------------
 
+    def _remember(self, images: int) -> Callable[[], None]:
+        """Return what puts the state back if adapting to so many images fails."""
+        window = self.config.window
+        rounds = 1 if window is None else (self.counters["window_next"] + images) // window
+        updates = self.config.updates if isinstance(self.config, TrainingConfig) else 1
+        single = rounds * updates == 1 and (window is None or images == 1)
+        if rounds > 0 and not (single and self.changes_last()):
+            before = self._capture()
+            return lambda: self._write(before)
+        counters, generator = self._counters(), self.generator.get_state()
+        window_images = self.window_images
+
+        def put_back() -> None:
+            self._set_counters(counters)
+            self.generator.set_state(generator)
+            self.window_images = window_images
+
+        return put_back
+
     def _adapt_to(self, x_NCHW: Tensor, reports: list[StepReport]) -> Tensor:
         self.begin(x_NCHW)
         updates = self.config.updates if isinstance(self.config, TrainingConfig) else 1
@@ -433,12 +468,16 @@ class Adapter(Stateful, Generic[C]):
             few = few.expand(2, -1, -1, -1)  # as BatchNorm has no use for a single value
         try:
             logits_NK = network.probe(self.student, self._laid_out(few))
+        except torch.cuda.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             # A model that calls view() on its feature maps may need them contiguous.
+            layout = self._layout
             self._set_layout(torch.contiguous_format)
             try:
-                logits_NK = network.probe(self.student, few)
+                logits_NK = network.probe(self.student, self._laid_out(few))
             except RuntimeError:
+                self._set_layout(layout)
                 raise InputError(
                     f"The model {type(self.student).__name__} cannot take images of the shape "
                     f"{shape}: {error}"
@@ -499,7 +538,8 @@ class Adapter(Stateful, Generic[C]):
             follow_layout(self.optimizer)
 
     def _laid_out(self, x_NCHW: Tensor) -> Tensor:
-        return x_NCHW.contiguous(memory_format=self._layout)
+        """A copy in the networks' memory layout, which a model may normalise in place."""
+        return x_NCHW.clone(memory_format=self._layout)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move what the optimizer holds along with the networks: ``to``, ``cuda``, ``double``."""

@@ -32,7 +32,7 @@ def check_images(images: object, what: str, channels: int | None = None) -> Tens
         raise InputError(f"{what} must be finite. Got NaN among the values of {shape}.")
     if low < 0 or high > 1:
         raise InputError(
-            f"{what} must lie in [0, 1]. Got values from {low:.4g} to {high:.4g}. Normalisation "
+            f"{what} must lie in [0, 1]. Got values from {low:.9g} to {high:.9g}. Normalisation "
             "belongs to the model: wrap it in acclimate.Normalized(model, mean, std) and pass "
             "the pixels as they are, divided by 255."
         )

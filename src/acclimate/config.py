@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from acclimate.errors import OptionError
 from acclimate.options import Options, option
 
 __all__ = ["AdapterConfig", "TeacherConfig", "TrainingConfig"]
@@ -39,6 +40,14 @@ class TrainingConfig(AdapterConfig):
     weight_decay: float = option(0.0, minimum=0)
     updates: int = option(1, minimum=1)
     """Update steps for each batch, which is predicted by the last one's forward pass."""
+
+    def __post_init__(self) -> None:
+        """Check that the optimizer takes its momentum."""
+        super().__post_init__()
+        if self.optimizer == "adam" and self.optimizer_momentum == 1:
+            raise OptionError(
+                "The 'optimizer_momentum' option must be below 1 with Adam. Got 1.0 instead."
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

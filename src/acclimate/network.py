@@ -171,7 +171,7 @@ def use_batch_statistics(network: nn.Module) -> None:
     """
     for layer in batch_norms(network):
         layer.track_running_stats = False
-        layer.train()
+        layer.training = True  # of the layer alone: train() would reach a dropout within it
 
 
 @contextmanager
@@ -179,17 +179,25 @@ def single_image(network: nn.Module) -> Iterator[None]:
     """Let layers that meet a single value per channel, which has no variance, use the source's.
 
     After pooling, a single image has one value per channel. With two images or more no layer
-    meets one, so forward passes of a batch need no such care.
+    meets one, so forward passes of a batch need no such care. A layer that has no statistics from
+    the source only scales and shifts such a value.
     """
-    layers = [layer for layer in batch_norms(network) if layer.running_mean is not None]
-    training = [layer for layer in layers if layer.training]
-    hooks = [layer.register_forward_pre_hook(_choose_statistics) for layer in training]
+    without = [layer for layer in batch_norms(network) if layer.running_mean is None]
+    for layer in without:
+        like = next(network.parameters())
+        layer.running_mean = like.new_zeros(layer.num_features)
+        layer.running_var = like.new_ones(layer.num_features)
+    layers = [layer for layer in batch_norms(network) if layer.training or layer in without]
+    modes = [layer.training for layer in layers]
+    hooks = [layer.register_forward_pre_hook(_choose_statistics) for layer in layers]
     try:
         yield
     finally:
-        for layer, hook in zip(training, hooks, strict=True):
+        for layer, hook, mode in zip(layers, hooks, modes, strict=True):
             hook.remove()
-            layer.train()
+            layer.training = mode
+        for layer in without:
+            layer.running_mean = layer.running_var = None
 
 
 def _choose_statistics(layer: nn.Module, args: tuple[Tensor, ...]) -> None:
@@ -211,12 +219,12 @@ def moving_statistics(network: nn.Module, momentum: float | None = None) -> Iter
     for layer in layers:
         if momentum is not None:
             layer.momentum = momentum
-        layer.train()
+        layer.training = True
     try:
         yield
     finally:
         for layer in layers:
-            layer.eval()
+            layer.training = False
 
 
 class MixedStatistics:
@@ -377,13 +385,22 @@ def features_and_logits(network: nn.Module, head: str, x_NCHW: Tensor) -> tuple[
     """Return the features (N, D), the head's input averaged over positions, and the logits."""
     with _recording_input(network.get_submodule(head)) as inputs:
         logits_NK = network(x_NCHW)
+    if not inputs:
+        raise ModelError(
+            f"The model's head {head!r} was given no tensor in a forward pass. Name the module "
+            "whose input are the features with head='...'."
+        )
     return _pool(inputs[-1], network.get_submodule(head)), logits_NK
 
 
 @contextmanager
 def _recording_input(module: nn.Module) -> Iterator[list[Tensor]]:
     inputs: list[Tensor] = []
-    handle = module.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+
+    def note(_: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        inputs.extend(value for value in [*args, *named.values()][:1] if isinstance(value, Tensor))
+
+    handle = module.register_forward_pre_hook(note, with_kwargs=True)
     try:
         yield inputs
     finally:

@@ -9,6 +9,8 @@ import difflib
 import math
 from typing import Any, TypeVar, get_args, get_type_hints
 
+import numpy as np
+
 from acclimate.errors import OptionError
 
 __all__ = ["Options", "build", "option"]
@@ -39,9 +41,11 @@ class Options:
         for field in dataclasses.fields(self):
             kinds = set(get_args(hints[field.name])) or {hints[field.name]}
             value = getattr(self, field.name)
-            if float in kinds and isinstance(value, int) and not isinstance(value, bool):
+            if isinstance(value, np.generic):
+                value = value.item()
+            if float in kinds and type(value) is int and abs(value) < 2**53:
                 value = float(value)
-                object.__setattr__(self, field.name, value)
+            object.__setattr__(self, field.name, value)
             if not _accepts(value, kinds, field.metadata):
                 raise OptionError(
                     f"The {field.name!r} option of {type(self).__name__} must be "

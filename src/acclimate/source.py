@@ -8,9 +8,18 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+)
 
 from acclimate.errors import InputError
 
@@ -59,10 +68,18 @@ class SourceBatches:
         """Return the batch at the position and advance."""
         if self._iterator is None or self._iterator_position != self.position:
             self._iterator = self._reader.read(self._order.starting_at(self.position))
-        batch = next(self._iterator)
+        try:
+            batch = next(self._iterator)
+        except BaseException:
+            self._iterator = None  # it has ended, and the next call may find the data in order
+            raise
         self.position += 1
         self._iterator_position = self.position
         return batch
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy needs: an iterator cannot be copied, and is made anew."""
+        return {**vars(self), "_iterator": None}
 
     def once(self, limit: int) -> Iterator[Batch]:
         """Iterate once, in order, over the samples, or over ``limit`` chosen at random."""
@@ -122,6 +139,14 @@ class _Reader:
                 raise InputError(
                     "Source data must have a length and an index. Got a loader over an "
                     "IterableDataset. Give a map-style data set or a list of batches instead."
+                )
+            if not isinstance(source.sampler, (SequentialSampler, RandomSampler)) or (
+                type(source.batch_sampler) not in (BatchSampler, type(None))
+            ):
+                raise InputError(
+                    "Of a loader, the data set, workers and collation are used, and the order is "
+                    "acclimate's. Got a loader with a sampler of its own, which may leave images "
+                    "out. Give a loader over torch.utils.data.Subset(data_set, indices) instead."
                 )
             self._data = source.dataset
             self._workers = source.num_workers
@@ -192,7 +217,17 @@ def _pair(batch: Any) -> Batch:
     return images, labels
 
 
+def _is_array_like(item: Any) -> bool:
+    return isinstance(item, (Tensor, np.ndarray))
+
+
 def _length(data: Any) -> int:
+    if isinstance(data, (tuple, list)) and len(data) == 2 and _is_array_like(data[0]):
+        raise InputError(
+            "A pair of source data must be two tensors, images and labels. Got a "
+            f"{type(data[0]).__name__} and a {type(data[1]).__name__}. Convert arrays with "
+            "torch.from_numpy."
+        )
     try:
         size = len(data)
         data[0]

@@ -97,14 +97,16 @@ def write_file(path: Path, header: Header, now: Snapshot, prepared: Snapshot) ->
         "counters": json.dumps({"now": now.counters, "prepared": prepared.counters}),
         "same": json.dumps(same),
     }
+    metadata["digest"] = _digest(tensors, metadata)
     try:
         with whole_file(path) as temporary:
             # One tensor may stand under two names; safetensors wants each in memory of its own.
             save_file(
                 {k: v.cpu().contiguous().clone() for k, v in tensors.items()}, temporary, metadata
             )
-    except SafetensorError as error:
-        raise StateError(f"Cannot save to {path}: {error}.") from error
+    except (SafetensorError, OSError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StateError(f"Cannot save to {path}: {reason}.") from error
 
 
 def read_file(path: Path) -> tuple[Header, Snapshot, Snapshot]:
@@ -126,15 +128,30 @@ def read_file(path: Path) -> tuple[Header, Snapshot, Snapshot]:
             f"{path} has the format version {metadata.get('version')}; this acclimate reads "
             f"version {FORMAT_VERSION}. Save the state again with this version."
         )
+    digest = metadata.pop("digest", None)
+    if digest != _digest(tensors, metadata):
+        raise StateError(
+            f"{path} is damaged: its content does not have the digest it was saved with. Take "
+            "another copy, or save the state again."
+        )
     try:
-        header = Header(metadata["method"], metadata["network"], json.loads(metadata["options"]))
-        counters = json.loads(metadata["counters"])
+        options, counters = (json.loads(metadata[name]) for name in ("options", "counters"))
+        header = Header(metadata["method"], metadata["network"], dict(options))
+        for name in ("now", "prepared"):
+            if not all(type(count) is int and count >= 0 for count in counters[name].values()):
+                raise ValueError(f"counters {counters[name]}")
         now = {name[4:]: tensors[name] for name in tensors if name.startswith("now/")}
         changed = {name[9:]: tensors[name] for name in tensors if name.startswith("prepared/")}
         prepared = changed | {name: now[name] for name in json.loads(metadata["same"])}
         return header, Snapshot(now, counters["now"]), Snapshot(prepared, counters["prepared"])
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise StateError(f"{path} has damaged metadata ({error!r}).") from error
+
+
+def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    """Digest of all that a file holds, by which damage shows."""
+    content = f"{fingerprint(tensors, {})} {json.dumps(metadata, sort_keys=True)}"
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _same(one: Tensor, other: Tensor | None) -> bool:

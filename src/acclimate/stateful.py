@@ -103,14 +103,18 @@ class Stateful(nn.Module):
                 "Pass them with load(path, source=...)."
             )
         with torch.inference_mode(False):
+            generator = self.generator.get_state()
             try:
                 self.allocate(now.tensors)
+                for one in (now, prepared):
+                    self._check_fits(one, str(path))
+                if self.needs_replay() and source is not None:
+                    self.attach_source(source)
             except (KeyError, IndexError) as error:
                 raise StateError(f"{path} lacks what prepare() learns ({error!r}).") from error
-            for one in (now, prepared):
-                self._check_fits(one, str(path))
-            if self.needs_replay() and source is not None:
-                self.attach_source(source)
+            finally:
+                # Making room draws on it, and a file that is refused must leave no trace.
+                self.generator.set_state(generator)
             self._prepared = prepared
             self._write(now)
         return self
@@ -135,6 +139,7 @@ class Stateful(nn.Module):
         owner, _, inner = name.partition(".")
         return owner not in NETWORKS or (owner != "anchor" and inner in self.changing)
 
+    @torch.inference_mode(False)
     def _capture(self) -> Snapshot:
         tensors = {name: value.detach().clone() for name, value in self._changing().items()}
         tensors["generator"] = self.generator.get_state()
@@ -143,17 +148,24 @@ class Stateful(nn.Module):
                 tensors[f"optimizer.{name}"] = value.clone()
         return Snapshot(tensors, self._counters())
 
+    @torch.inference_mode(False)
     @torch.no_grad()
     def _write(self, snapshot: Snapshot) -> None:
         """Write a snapshot that fits into the live tensors, in place."""
         tensors = snapshot.tensors
-        device = next(self.parameters()).device
+        like = next(self.parameters())
         for name in self._buffers:
             # The adapter's own buffers come and go: a window that is empty, prototypes.
             value = tensors.get(name)
-            self._buffers[name] = None if value is None else value.to(device, copy=True)
+            if value is not None:
+                # After double() they follow; what half-precision networks learn stays in full.
+                wide = torch.promote_types(value.dtype, like.dtype)
+                kind = wide if value.is_floating_point() else value.dtype
+                value = value.to(like.device, kind, copy=True)
+            self._buffers[name] = value
         for name, live in self._changing().items():
-            live.copy_(tensors[name])
+            if name in tensors:  # not yet in the state before a preparation that failed
+                live.copy_(tensors[name])
         if self.optimizer is not None:
             mine = {k.partition(".")[2]: v for k, v in tensors.items() if k[:10] == "optimizer."}
             write_optimizer(self.optimizer, mine)
@@ -173,6 +185,8 @@ class Stateful(nn.Module):
         missing = [name for name in own if name not in given]
         unexpected = [name for name in given if name not in own]
         wrong = [k for k in own if k in given and own[k].shape != given[k].shape]
+        if "generator" in given and not _is_generator_state(given["generator"]):
+            wrong.append("generator")
         if missing or unexpected or wrong or set(snapshot.counters) != set(self._counters()):
             raise StateError(
                 f"{what} does not fit this adapter: it lacks {missing[:3]}, has {unexpected[:3]} "
@@ -202,9 +216,19 @@ class Stateful(nn.Module):
         if self._fingerprint is None:
             # Fixed tensors never change, so their digest is taken when it is first needed.
             networks = [item for item in self._named() if item[0].partition(".")[0] in NETWORKS]
+            # By identity, since a tensor may stand under several names.
+            moving = {id(value) for value in self._changing().values()}
             self._fingerprint = state.fingerprint(
-                fixed={name: value for name, value in networks if not self._changes(name)},
-                changing={name: value for name, value in networks if self._changes(name)},
+                fixed={name: value for name, value in networks if id(value) not in moving},
+                changing={name: value for name, value in networks if id(value) in moving},
             )
         assert isinstance(self.config, AdapterConfig)
         return state.Header(self.name, self._fingerprint, dataclasses.asdict(self.config))
+
+
+def _is_generator_state(value: Tensor) -> bool:
+    try:
+        torch.Generator().set_state(value)
+    except (RuntimeError, TypeError):
+        return False
+    return True

@@ -63,6 +63,10 @@ class BN1(Adapter[BN1Config]):
         else:
             use_batch_statistics(student)
 
+    def changes_last(self) -> bool:
+        """Moving statistics change layer by layer, the others not at all."""
+        return self.config.momentum is None
+
     def adapt(self, x_NCHW: Tensor) -> Tensor:
         """Let moving statistics follow the batch, and predict it."""
         with torch.no_grad():

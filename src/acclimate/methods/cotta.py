@@ -76,6 +76,10 @@ class CoTTA(Adapter[CoTTAConfig]):
         """Return one augmented view of a batch."""
         return augment(x_NCHW, self.generator)
 
+    def changes_last(self) -> bool:
+        """The update is the only change."""
+        return True
+
     def adapt(self, x_NCHW: Tensor) -> Tensor:
         """Predict the pseudo-label, step the student towards it, and restore some weights."""
         pseudo_label_NK = self.pseudo_label(x_NCHW)

@@ -62,6 +62,10 @@ class MeanTeacher(Adapter[MeanTeacherConfig]):
         """Warm up."""
         warm_up(self, source, self.config.warmup_samples, report)
 
+    def changes_last(self) -> bool:
+        """The update is the only change."""
+        return True
+
     def adapt(self, x_NCHW: Tensor) -> Tensor:
         """Predict a batch with the teacher and step the student towards that prediction."""
         assert self.teacher is not None

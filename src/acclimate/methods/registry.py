@@ -41,13 +41,18 @@ def method_names() -> list[str]:
     return list(_registered)
 
 
+def _same_class(one: type[Any], other: type[Any]) -> bool:
+    """Whether both are one class, or one that was defined again, as a notebook's cell does."""
+    return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
+
+
 def _problem(cls: type[Adapter[Any]]) -> str | None:
     if not (inspect.isclass(cls) and issubclass(cls, Adapter)):
         return "it is not a subclass of acclimate.Adapter"
     name = getattr(cls, "name", None)
     if not isinstance(name, str) or not name.replace("-", "").replace("_", "").isalnum():
         return f"its name must be made of letters, digits, - and _, and is {name!r}"
-    if _registered.get(name, cls) is not cls:
+    if not _same_class(_registered.get(name, cls), cls):
         return f"the name {name!r} belongs to {_registered[name]!r}"
     config: Any = cls.Config
     if not (inspect.isclass(config) and issubclass(config, AdapterConfig)):

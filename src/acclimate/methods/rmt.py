@@ -84,6 +84,7 @@ class RMT(Adapter[RMTConfig]):
     def configure(self, student: nn.Module) -> None:
         """Use batch statistics; prototypes come with ``prepare``."""
         super().configure(student)
+        self.needs_features = self.config.lambda_cl > 0
         self.register_buffer("prototypes", None)
         self.projector = None
 
@@ -150,7 +151,8 @@ class RMT(Adapter[RMTConfig]):
     def attach_source(self, source: Source) -> None:
         """Keep a share of the source data for replay, in batches as large as the test's."""
         size = self.config.window or self.config.batch_size
-        self.replay = SourceBatches(source, size, self.config.seed, self.config.source_share)
+        share = self.config.source_share
+        self.replay = self.checked_replay(SourceBatches(source, size, self.config.seed, share))
 
     # --- Adaptation -------------------------------------------------------------------------
 
@@ -162,6 +164,10 @@ class RMT(Adapter[RMTConfig]):
         """Return the augmented view of a batch."""
         return augment(x_NCHW, self.generator)
 
+    def changes_last(self) -> bool:
+        """The update is the only change."""
+        return True
+
     def adapt(self, x_NCHW: Tensor) -> Tensor:
         """Predict a batch, and step the student down the total loss (eq. 9)."""
         assert self.teacher is not None
@@ -172,18 +178,24 @@ class RMT(Adapter[RMTConfig]):
             self.accumulate(config.lambda_ce * F.cross_entropy(source_NK, y_N))
         with torch.no_grad():
             teacher_NK = self.run(self.teacher, x_NCHW)
-        features_ND, student_NK = self.run_features(self.student, x_NCHW)
+        features_ND, student_NK = self.look(x_NCHW)
         if config.augmented or config.lambda_cl > 0:
-            features_aug_ND, augmented_NK = self.run_features(self.student, self.augment(x_NCHW))
+            features_aug_ND, augmented_NK = self.look(self.augment(x_NCHW))
         if config.augmented:
             loss = symmetric_cross_entropy(student_NK, teacher_NK).mean() / 4
             loss = loss + symmetric_cross_entropy(augmented_NK, teacher_NK).mean() / 4
         else:
             loss = symmetric_cross_entropy(student_NK, teacher_NK).mean() / 2
-        if config.lambda_cl > 0:
+        if features_ND is not None and features_aug_ND is not None:
             loss = loss + config.lambda_cl * self.contrast(features_ND, features_aug_ND)
         self.update(loss)
         return student_NK.detach() + teacher_NK if config.ensemble else teacher_NK
+
+    def look(self, x_NCHW: Tensor) -> tuple[Tensor | None, Tensor]:
+        """Return the student's features, if they are contrasted, and its logits."""
+        if self.config.lambda_cl > 0:
+            return self.run_features(self.student, x_NCHW)
+        return None, self.run(self.student, x_NCHW)
 
     def contrast(self, features_ND: Tensor, augmented_ND: Tensor) -> Tensor:
         """Contrastive loss of both views and the nearest prototype by cosine (section 3.2)."""
@@ -193,5 +205,6 @@ class RMT(Adapter[RMTConfig]):
             nearest_ND = self.prototypes[similarity_NK.argmax(1)]
         views_NVD = torch.stack([nearest_ND, features_ND, augmented_ND], dim=1)
         if self.projector is not None:
-            views_NVD = self.projector(views_NVD)
+            dtype = next(self.projector.parameters()).dtype
+            views_NVD = self.projector(views_NVD.to(dtype))
         return contrastive(views_NVD, self.config.temperature).mean()

@@ -42,6 +42,10 @@ class Tent(Adapter[TentConfig]):
         "domainnet": {"optimizer": "sgd", "lr": 2.5e-4, "batch_size": 128},
     }
 
+    def changes_last(self) -> bool:
+        """The optimizer's step is the only change, unless what was learned is forgotten first."""
+        return not self.config.episodic
+
     def begin(self, x_NCHW: Tensor) -> None:
         """Forget what was learned, if episodic."""
         if self.config.episodic:

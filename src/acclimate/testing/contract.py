@@ -152,7 +152,7 @@ def leaves_global_randomness_alone(make: Make) -> None:
 
 @_check
 def predict_does_not_adapt(make: Make) -> None:
-    """``predict`` changes nothing, and agrees with the first prediction of a non-learner."""
+    """``predict`` changes nothing, and gives the same again."""
     adapter = make()
     first, second = _batches(adapter, 2)
     adapter(first)
