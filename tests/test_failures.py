@@ -1,6 +1,5 @@
 """A call that fails, wherever it fails, leaves the adapter as it was before."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -41,9 +40,9 @@ class Fragile(TinyClassifier):
 
 
 @pytest.fixture
-def fuse() -> Iterator[list[int]]:
+def fuse() -> list[int]:
     Fragile.fuse = [-1]
-    yield Fragile.fuse
+    return Fragile.fuse
 
 
 @pytest.mark.parametrize("case", CASES)
