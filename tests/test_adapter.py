@@ -1,6 +1,8 @@
 """The loop, its options and random sequences of everything one can do with an adapter."""
 
+import itertools
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +230,63 @@ def test_a_model_that_fails_in_the_middle_leaves_the_state_as_it_was() -> None:
     assert torch.equal(adapter(BATCHES[0]), plain(BATCHES[0]))
 
 
+@pytest.mark.parametrize(("updates", "fails_at"), [(1, 3), (2, 3), (2, 6)])
+def test_a_failure_after_augmenting_and_replaying_leaves_no_trace(
+    updates: int, fails_at: int
+) -> None:
+    """Replay was accumulated, the view was drawn, and the student fails on it."""
+
+    def make() -> tuple[acclimate.RMT, list[acclimate.StepReport]]:
+        options = {**SHORT, "lr": 0.02, "lambda_ce": 1.0, "updates": updates}
+        adapter = acclimate.RMT(TinyClassifier(), **options).prepare(tiny_source())
+        adapter(BATCHES[0])
+        reports: list[acclimate.StepReport] = []
+        adapter.observe(reports.append)
+        return adapter, reports
+
+    (adapter, reports), (plain, expected) = make(), make()
+    before = adapter.snapshot()
+    calls = itertools.count(1)
+
+    def fail(module: nn.Module, args: Any) -> None:
+        if next(calls) == fails_at:  # of replay, plain view, augmented view; and once more
+            raise ValueError("no")
+
+    hook = adapter.student.register_forward_pre_hook(fail)
+    with pytest.raises(ValueError, match="no"):
+        adapter(BATCHES[1])
+    hook.remove()
+    assert torch.equal(adapter.generator.get_state(), before.tensors["generator"])
+    assert same_state(before, adapter.snapshot())
+    assert all(parameter.grad is None for parameter in adapter.parameters())
+    assert reports == []
+    for batch in BATCHES[:3]:
+        assert torch.equal(adapter(batch), plain(batch))
+    assert reports == expected
+    assert same_state(adapter.snapshot(), plain.snapshot())
+
+
+@pytest.mark.parametrize(("images", "fails_at"), [(2, 2), (6, 5)])
+def test_a_failure_in_the_window_leaves_no_trace(images: int, fails_at: int) -> None:
+    """While it fills, and after it went round once and was adapted to."""
+    adapter, plain = (acclimate.Tent(TinyClassifier(), window=4, lr=0.1) for _ in range(2))
+    for one in (adapter, plain):
+        one(BATCHES[1][:1])
+    before = adapter.snapshot()
+    calls = itertools.count(1)
+
+    def fail(module: nn.Module, args: Any) -> None:
+        if next(calls) == fails_at:
+            raise ValueError("no")
+
+    hook = adapter.student.register_forward_pre_hook(fail)
+    with pytest.raises(ValueError, match="no"):
+        adapter(BATCHES[0][:images])
+    hook.remove()
+    assert same_state(before, adapter.snapshot())
+    assert torch.equal(adapter(BATCHES[0]), plain(BATCHES[0]))
+
+
 @pytest.mark.parametrize(
     ("method", "options", "forwards"),
     [
@@ -336,6 +395,78 @@ def test_presets_are_the_papers() -> None:
         acclimate.RMT.preset("mnist")
 
 
+def row(optimizer: str, lr: float, batch_size: int, **others: Any) -> dict[str, Any]:
+    """A cell of the table; momentum is 0.9 throughout, and there is no decay unless told."""
+    shared = {"optimizer_momentum": 0.9, "weight_decay": 0.0, "nesterov": True, "updates": 1}
+    named = {"optimizer": optimizer, "lr": lr, "batch_size": batch_size}
+    return {**shared, **named, **others}
+
+
+TEACHER = {"momentum": 0.999}
+MEAN_TEACHER = {**TEACHER, "loss": "sce", "warmup_samples": 0}
+COTTA = {**TEACHER, "augmentations": 32}
+NATURAL = {**COTTA, "restore": 0.001, "threshold": 0.1, "loss": "sce"}
+CONTRAST = {**TEACHER, "weight_decay": 1e-4, "temperature": 0.07, "crop": False}
+CONTRAST |= {"capacity": 16_384, "neighbours": 10, "refine_after": 1024}
+FAST = {"all_parameters": True, "fast_layers": 3, "fast_factor": 10.0}
+MIX = {"updates": 4, "test_share": 1 / 3, "confidence_momentum": 0.9}
+RMT = {**TEACHER, "augmented": True, "ensemble": True, "lambda_cl": 1.0, "lambda_ce": 0.0}
+RMT |= {"temperature": 0.1, "projector": True, "source_share": 1.0}
+RMT |= {"warmup_samples": 50_000, "prototype_samples": 100_000}
+TABLE: dict[str, dict[str, dict[str, Any]]] = {
+    "tent": {
+        "cifar": row("adam", 1e-3, 200, episodic=False),
+        "imagenet": row("sgd", 2.5e-4, 64, episodic=False),
+        "domainnet": row("sgd", 2.5e-4, 128, episodic=False),
+    },
+    "mean-teacher": {
+        "cifar": row("adam", 1e-3, 200, **MEAN_TEACHER),
+        "imagenet": row("sgd", 0.01, 64, **MEAN_TEACHER),
+        "domainnet": row("sgd", 0.01, 128, **MEAN_TEACHER),
+    },
+    "cotta": {
+        "cifar": row("adam", 1e-3, 200, **COTTA, restore=0.01, threshold=0.92, loss="ce"),
+        "cifar100": row("adam", 1e-3, 200, **COTTA, restore=0.01, threshold=0.72, loss="ce"),
+        "imagenet": row("sgd", 0.01, 64, **NATURAL),
+        "domainnet": row("sgd", 0.01, 128, **NATURAL),
+    },
+    "adacontrast": {
+        "cifar": row("sgd", 2e-4, 200, **CONTRAST),
+        "imagenet": row("sgd", 2e-4, 64, **CONTRAST),
+        "imagenet-r": row("sgd", 2e-4, 64, **{**CONTRAST, "crop": True}),
+        "domainnet": row("sgd", 2e-4, 128, **{**CONTRAST, "crop": True}, **FAST),
+    },
+    "gtta-mix": {
+        "cifar": row("adam", 1e-5, 200, **MIX),
+        "imagenet": row("adam", 1e-5, 64, **MIX),
+        "domainnet": row("adam", 1e-5, 128, **MIX),
+    },
+    "rmt": {
+        "cifar": row("adam", 1e-3, 200, **RMT),
+        "imagenet": row("sgd", 0.01, 64, **RMT),
+        "domainnet": row("sgd", 0.01, 128, **{**RMT, "projector": False}),
+    },
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_presets_are_the_official_tables(name: str) -> None:
+    """All numbers of the official implementation, and nothing else differs from the defaults."""
+    method = acclimate.get_method(name)
+    assert set(method.presets) == set(TABLE[name])
+    for preset, numbers in TABLE[name].items():
+        config = method.preset(preset)
+        assert {option: getattr(config, option) for option in numbers} == numbers
+        assert config == method.Config(**numbers)
+
+
+@pytest.mark.parametrize("name", ["source", "bn1"])
+def test_methods_that_train_nothing_have_one_preset_for_all(name: str) -> None:
+    method = acclimate.get_method(name)
+    assert {"cifar", "imagenet"} <= set(method.presets)
+    assert all(method.preset(preset) == method.Config() for preset in method.presets)
+
+
 def test_moving_to_another_type_takes_the_optimizer_along() -> None:
     adapter = acclimate.RMT(TinyClassifier(), **SHORT).prepare(tiny_source())
     adapter(BATCHES[0])
@@ -374,6 +505,46 @@ def test_autocast_around_the_whole_stream_does_not_serve_stale_weights() -> None
     assert all(torch.equal(chosen(b), logits) for b, logits in zip(BATCHES, inside, strict=True))
 
 
+def test_autocast_around_the_whole_stream_trains_on_the_weights_of_now() -> None:
+    """Autocast caches the weights of convolutions, which TENT does not train."""
+    options = {"lr": 0.1, "momentum": 0.5}
+    chosen = acclimate.MeanTeacher(TinyClassifier(), precision="bf16", **options)
+    around = acclimate.MeanTeacher(TinyClassifier(), **options)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = [around(batch) for batch in BATCHES]
+    assert all(torch.equal(chosen(b), logits) for b, logits in zip(BATCHES, inside, strict=True))
+    # Within one call too: two updates are what two calls do.
+    twice = acclimate.MeanTeacher(TinyClassifier(), precision="bf16", updates=2, **options)
+    once = acclimate.MeanTeacher(TinyClassifier(), precision="bf16", **options)
+    for batch in BATCHES[:2]:
+        once(batch)
+        assert torch.equal(twice(batch), once(batch))
+
+
+def test_predictions_follow_the_type_of_the_callers_autocast() -> None:
+    model, (x, *_) = TinyClassifier(), BATCHES
+    adapter = acclimate.Source(model, channels_last=False)
+    seen: list[Tensor] = []
+    for dtype in (torch.float16, torch.bfloat16, None):
+        with torch.autocast("cpu", dtype, enabled=dtype is not None):
+            expected = model(x).detach().float()
+            assert torch.equal(adapter.predict(x), expected)
+            assert torch.equal(adapter(x), expected)
+        assert not any(torch.equal(expected, other) for other in seen)
+        seen.append(expected)
+
+
+def test_full_precision_holds_inside_the_callers_autocast() -> None:
+    plain = acclimate.MeanTeacher(TinyClassifier(), lr=0.1)
+    chosen = acclimate.MeanTeacher(TinyClassifier(), lr=0.1, precision="fp32")
+    for batch in BATCHES:
+        before, logits = plain.predict(batch), plain(batch)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch.equal(chosen.predict(batch), before)
+            assert torch.equal(chosen(batch), logits)
+    assert same_state(plain.snapshot(), chosen.snapshot())
+
+
 def test_channels_last_gives_the_same_predictions() -> None:
     one = acclimate.RMT(TinyClassifier(), **SHORT, optimizer="sgd").prepare(tiny_source())
     other = acclimate.RMT(TinyClassifier(), **SHORT, optimizer="sgd", channels_last=False)
@@ -390,6 +561,112 @@ def test_every_method_takes_every_norm(kind: str) -> None:
         adapter.prepare(tiny_source())
         for batch in BATCHES:
             assert adapter(batch).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("tent", {}),
+        ("mean-teacher", {"loss": "ce"}),
+        ("mean-teacher", {"loss": "sce"}),
+        ("rmt", {**SHORT, "ensemble": True}),
+        ("rmt", {**SHORT, "ensemble": False, "lambda_ce": 1.0}),
+        ("cotta", {"threshold": 0.0}),
+    ],
+)
+def test_predict_is_what_the_next_batch_would_get(name: str, options: dict[str, Any]) -> None:
+    """These methods predict before they learn; student and teacher have parted."""
+    shared = {"optimizer": "sgd", "lr": 0.1, **({} if name == "tent" else {"momentum": 0.7})}
+    adapter = acclimate.get_method(name)(TinyClassifier(), **shared, **options)
+    adapter.prepare(tiny_source())
+    with torch.no_grad():
+        adapter.student.fc.bias += torch.arange(5) / 5  # else cross-entropy would never part them
+    first = adapter.predict(BATCHES[0])
+    for batch in BATCHES:
+        expected = adapter.predict(batch)
+        torch.testing.assert_close(adapter(batch), expected)
+    assert not torch.allclose(adapter.predict(BATCHES[0]), first, atol=1e-3)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("tent", {"window": 3}),
+        ("adacontrast", {"batch_size": 8}),
+        ("rmt", {**SHORT, "optimizer": "sgd", "lambda_ce": 1.0}),
+    ],
+)
+def test_state_comes_back_in_inference_mode(
+    name: str, options: dict[str, Any], inside: bool, tmp_path: Path
+) -> None:
+    """What is written there must be no inference tensors, which adapting could not change."""
+
+    def make() -> acclimate.Adapter[Any]:
+        return acclimate.get_method(name)(TinyClassifier(), **options)
+
+    plain, adapter = (make().prepare(tiny_source()) for _ in range(2))
+    first = [plain(batch) for batch in BATCHES[:2]]
+    later = [plain(batch) for batch in BATCHES[:2]]
+    with torch.inference_mode():
+        start = adapter.snapshot()
+    assert not any(tensor.is_inference() for tensor in start.tensors.values())
+    for batch in BATCHES[:2]:
+        adapter(batch)
+    adapter.save(tmp_path / "state")
+    middle = adapter.snapshot()
+    returns: list[tuple[Callable[[], Any], list[Tensor]]] = [
+        (adapter.reset, first),
+        (lambda: adapter.restore(middle), later),
+        (lambda: adapter.restore(start), first),
+        (lambda: adapter.load(tmp_path / "state"), later),
+        (lambda: make().load(tmp_path / "state", source=tiny_source()), later),
+    ]
+    for return_to, expected in returns:
+        with torch.inference_mode():
+            returned = return_to()
+        tensors = [*returned.parameters(), *returned.buffers()]
+        if returned.optimizer is not None:
+            states = returned.optimizer.state.values()
+            tensors += [value for state in states for value in state.values()]
+        assert not any(tensor.is_inference() for tensor in tensors)
+        with torch.inference_mode(inside):
+            logits = [returned(batch) for batch in BATCHES[:2]]
+        assert all(torch.equal(a, b) for a, b in zip(logits, expected, strict=True))
+
+
+@pytest.mark.parametrize("pixel", [1.01, -0.01])
+def test_a_single_pixel_outside_is_refused(pixel: float) -> None:
+    adapter = acclimate.Tent(TinyClassifier())
+    x = BATCHES[0].clone()
+    x[0, 0, 0, :2] = torch.tensor([0.0, 1.0])
+    adapter(x)
+    x[-1, -1, -1, -1] = pixel
+    for call in (adapter, adapter.predict):
+        with pytest.raises(acclimate.InputError, match=r"must lie in \[0, 1\]"):
+            call(x)
+
+
+@pytest.mark.parametrize("ensemble", [True, False])
+def test_what_is_exported_is_in_eval_mode_with_batch_statistics(ensemble: bool) -> None:
+    options = {**SHORT, "lr": 0.05, "momentum": 0.7, "ensemble": ensemble}
+    adapter = acclimate.RMT(TinyClassifier(), **options).prepare(tiny_source())
+    for batch in BATCHES[:2]:
+        adapter(batch)
+    exported = adapter.export()
+    assert not any(module.training for module in exported.modules())
+    x = BATCHES[2]
+    expected = torch.zeros(8, 5)
+    for net in (adapter.student, adapter.teacher) if ensemble else (adapter.teacher,):
+        model = TinyClassifier()
+        model.load_state_dict(net.state_dict())
+        for norm in (model.norm1, model.norm2):
+            norm.train()
+        expected += model(x).detach()
+    torch.testing.assert_close(exported(x).detach(), expected)
+    torch.testing.assert_close(adapter.predict(x), expected)
+    alone = torch.cat([exported(image).detach() for image in x.split(1)])
+    assert not torch.allclose(alone, expected, atol=1e-2)
 
 
 def test_adapters_nest_like_any_module() -> None:

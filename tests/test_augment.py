@@ -138,6 +138,19 @@ def test_one_draw_for_the_whole_batch_and_noise_for_each_pixel() -> None:
     assert spread.mean().item() == pytest.approx(0.005, rel=0.05)
 
 
+def test_every_call_draws_noise_of_its_own() -> None:
+    """Of a uniform gray image nothing but brightness and noise is left to change."""
+    generator = Generator().manual_seed(0)
+    noise = []
+    for _ in range(2):
+        y = augment(torch.full((2, 3, 32, 32), 0.5), generator)
+        noise.append(y - y.mean())
+        assert noise[-1].std().item() == pytest.approx(0.005, rel=0.1)
+    for other in (noise[1], noise[1].flip(-1)):
+        together = torch.stack([noise[0].flatten(), other.flatten()])
+        assert abs(together.corrcoef()[0, 1].item()) < 0.1
+
+
 @pytest.mark.parametrize("shape", [(3, 3, 8, 8), (2, 1, 8, 8), (2, 4, 6, 10), (1, 3, 1, 1)])
 def test_any_image_stays_in_range_and_is_repeatable(shape: tuple[int, ...]) -> None:
     x = pictures(*shape)

@@ -116,8 +116,14 @@ def test_prototypes_are_class_means_of_source_features() -> None:
         torch.testing.assert_close(adapter.prototypes[label], mean, rtol=1e-4, atol=1e-6)
 
 
-def test_warm_up_raises_the_learning_rate_linearly() -> None:
-    adapter = acclimate.MeanTeacher(TinyClassifier(), **{**SHORT, "warmup_samples": 40})
+@pytest.mark.parametrize("window", [None, 4])
+@pytest.mark.parametrize(("samples", "steps"), [(40, 5), (20, 2)])
+def test_warm_up_raises_the_learning_rate_linearly(
+    samples: int, steps: int, window: int | None
+) -> None:
+    """In whole batches, and as high with a window, as warm-up's batches are not of its size."""
+    options = {"batch_size": 8, "warmup_samples": samples, "window": window}
+    adapter = acclimate.MeanTeacher(TinyClassifier(), **options)
     rates: list[float] = []
     step = adapter.optimizer.step
 
@@ -127,13 +133,43 @@ def test_warm_up_raises_the_learning_rate_linearly() -> None:
 
     adapter.optimizer.step = record
     adapter.prepare(tiny_source())
-    assert rates == pytest.approx([1e-3 * part / 5 for part in range(1, 6)])
-    assert adapter.optimizer.param_groups[0]["lr"] == 1e-3
+    assert rates == pytest.approx([1e-3 * part / steps for part in range(1, steps + 1)])
+    after = 1e-3 if window is None else 1e-3 * window / 8
+    assert adapter.optimizer.param_groups[0]["lr"] == pytest.approx(after)
 
 
 def test_warm_up_of_a_window_ends_with_the_windows_learning_rate() -> None:
-    adapter = acclimate.MeanTeacher(TinyClassifier(), window=4, **SHORT).prepare(tiny_source())
-    assert adapter.optimizer.param_groups[0]["lr"] == pytest.approx(1e-3 * 4 / 8)
+    adapter = acclimate.RMT(TinyClassifier(), window=4, **SHORT).prepare(tiny_source())
+    network, projector = adapter.optimizer.param_groups
+    assert network["lr"] == pytest.approx(1e-3 * 4 / 8)
+    assert projector["lr"] == pytest.approx(1e-3 * 4 / 8)
+
+
+def test_prototypes_are_of_as_many_images_as_told() -> None:
+    taken: list[tuple[Tensor, Tensor]] = []
+
+    class Listening(acclimate.RMT):
+        def take_source(self, batch: Any) -> Any:
+            taken.append(super().take_source(batch))
+            return taken[-1]
+
+    options = {"batch_size": 6, "warmup_samples": 0, "prototype_samples": 16}
+    seen: list[acclimate.Progress] = []
+    adapter = Listening(TinyClassifier(), **options)
+    adapter.prepare(tiny_source(40), progress=seen.append)
+    assert [(p.stage, p.done, p.total) for p in seen] == [
+        ("prototypes", done, 16) for done in (6, 12, 16)
+    ]
+    images, labels = (torch.cat(parts) for parts in zip(*taken, strict=True))
+    assert len(images.flatten(1).unique(dim=0)) == 16
+    assert labels.unique().tolist() == [0, 1, 2, 3, 4]
+    heads: list[Tensor] = []
+    model = with_batch_statistics()
+    model.fc.register_forward_pre_hook(lambda _, args: heads.append(args[0].detach()))
+    for x, _ in taken:
+        model(x)
+    expected = torch.stack([torch.cat(heads)[labels == label].mean(0) for label in range(5)])
+    torch.testing.assert_close(adapter.prototypes, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_warm_up_of_fewer_samples_than_a_batch_takes_one_step() -> None:
@@ -212,6 +248,68 @@ def test_episodic_tent_forgets() -> None:
     assert torch.equal(continual(BATCHES[0]), first)
     continual(BATCHES[1])
     assert not torch.equal(continual(BATCHES[0]), first)
+
+
+def test_episodic_tent_keeps_count_of_the_stream() -> None:
+    adapter = acclimate.Tent(TinyClassifier(), episodic=True, updates=2)
+    reports: list[acclimate.StepReport] = []
+    adapter.observe(reports.append)
+    for batch in BATCHES[:3]:
+        adapter(batch)
+    assert [(r.batch, r.update) for r in reports] == [(b, u) for b in range(3) for u in range(2)]
+
+
+def test_episodic_tent_forgets_with_every_round_of_the_window() -> None:
+    """Whatever came before, the weights after a round are those after the round alone."""
+    options = {"lr": 0.1, "batch_size": 3}
+    adapter = acclimate.Tent(TinyClassifier(), episodic=True, window=3, **options)
+    reports: list[acclimate.StepReport] = []
+    adapter.observe(reports.append)
+    for images in BATCHES[0][:6].split(3):
+        logits = adapter(images)
+        alone = acclimate.Tent(TinyClassifier(), **options)
+        assert torch.equal(logits[2], alone(images)[2])
+        for name, weight in alone.trained.items():
+            assert torch.equal(adapter.trained[name], weight), name
+        assert torch.equal(adapter.window_images, images)
+    assert [report.batch for report in reports] == [0, 1]
+
+
+OPTIMIZERS: list[tuple[dict[str, Any], Any, dict[str, Any]]] = [
+    ({"weight_decay": 0.1}, torch.optim.Adam, {"weight_decay": 0.1}),
+    ({"optimizer_momentum": 0.5}, torch.optim.Adam, {"betas": (0.5, 0.999)}),
+    (
+        {"optimizer": "sgd", "weight_decay": 0.1},
+        torch.optim.SGD,
+        {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1},
+    ),
+    ({"optimizer": "sgd", "nesterov": False}, torch.optim.SGD, {"momentum": 0.9}),
+    (
+        {"optimizer": "sgd", "optimizer_momentum": 0.5},
+        torch.optim.SGD,
+        {"momentum": 0.5, "nesterov": True},
+    ),
+    ({"optimizer": "sgd", "optimizer_momentum": 0.0}, torch.optim.SGD, {}),
+]
+
+
+@pytest.mark.parametrize(("options", "optimizer_class", "theirs"), OPTIMIZERS)
+def test_the_optimizers_options_reach_it(
+    options: dict[str, Any], optimizer_class: Any, theirs: dict[str, Any]
+) -> None:
+    """TENT's steps on PyTorch's optimizer; Adam's betas show from the second step on."""
+    adapter = acclimate.Tent(TinyClassifier(), lr=0.05, **options)
+    model = with_batch_statistics()
+    parameters = [*model.norm1.parameters(), *model.norm2.parameters()]
+    optimizer = optimizer_class(parameters, lr=0.05, **theirs)
+    for batch in BATCHES[:3]:
+        adapter(batch)
+        optimizer.zero_grad()
+        logits = model(batch)
+        ce(logits, logits).backward()
+        optimizer.step()
+        for ours, plain in zip(adapter.trained.values(), parameters, strict=True):
+            torch.testing.assert_close(ours.detach(), plain.detach(), rtol=1e-4, atol=1e-6)
 
 
 def test_variants_of_bn1_exclude_each_other() -> None:

@@ -80,6 +80,32 @@ class Scaled(nn.Module):
         return self.out(self.body(x)) / 0.5
 
 
+class Doubled(nn.Module):
+    """A hidden layer that ranks the classes as the logits do, and a layer that doubles it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = pooled(nn.Linear(6, 5))
+        self.twice = nn.Linear(5, 5)
+        nn.init.zeros_(self.twice.bias)
+        self.twice.weight = nn.Parameter(2 * torch.eye(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.twice(self.body(x))
+
+
+class TokenHead(nn.Module):
+    """Logits of every token (N, T, K), averaged afterwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = body()
+        self.head = nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x).flatten(2).mT).mean(1)
+
+
 class Viewing(nn.Module):
     """Flattens its feature map with view(), which needs contiguous memory."""
 
@@ -107,7 +133,9 @@ NETWORKS: dict[str, tuple[Any, str]] = {
     "weight norm": (lambda: weight_normed(old=False), "3"),
     "old weight norm": (lambda: weight_normed(old=True), "3"),
     "convolutional head": (ConvHead, "classifier"),
+    "head on tokens": (TokenHead, "head"),
     "scaled logits": (Scaled, "out"),
+    "doubled": (Doubled, "twice"),
     "head in containers": (
         lambda: nn.Sequential(
             OrderedDict(net=nn.ModuleDict({"a": pooled()})["a"], top=nn.Sequential(nn.Linear(6, 5)))
@@ -170,6 +198,15 @@ def test_every_method_runs_after_the_model_was_used(
         options = SHORT if name == "rmt" else {}
         adapter = acclimate.get_method(name)(model, **options).prepare(tiny_source())
         assert adapter(tiny_batches(1)[0]).isfinite().all()
+
+
+def test_features_of_tokens_are_their_mean() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = TokenHead().eval()
+    (x,) = tiny_batches(1)
+    features, _ = network.features_and_logits(model, "head", x)
+    torch.testing.assert_close(features, model.body(x).mean((2, 3)))
 
 
 def test_two_heads_ask_which() -> None:
@@ -279,6 +316,30 @@ def test_trained_parameters_are_weights_and_biases_only() -> None:
         for layer in ("norm", "block.norm1", "block.norm2")
         for part in ("weight", "bias")
     }
+
+
+def test_every_kind_of_norm_is_found() -> None:
+    model = nn.ModuleDict(
+        {
+            "rms": nn.RMSNorm(4),
+            "instance": nn.InstanceNorm2d(4, affine=True),
+            "plain instance": nn.InstanceNorm2d(4),
+            "layer": nn.LayerNorm(4),
+            "group": nn.GroupNorm(2, 4),
+            "batch": nn.BatchNorm2d(4),
+            "batch 1d": nn.BatchNorm1d(4),
+            "linear": nn.Linear(4, 4),
+        }
+    )
+    both = ("instance", "layer", "group", "batch", "batch 1d")
+    expected = {f"{name}.{part}" for name in both for part in ("weight", "bias")}
+    found = network.norm_parameters(model)
+    assert set(found) == {"rms.weight", *expected}
+    assert all(
+        found[name] is parameter
+        for name, parameter in model.named_parameters()
+        if not name.startswith("linear")
+    )
 
 
 def test_shared_parameters_are_trained_once() -> None:

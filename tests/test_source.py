@@ -1,5 +1,6 @@
 """Source data: order, position, share, and what is accepted."""
 
+import copy
 from itertools import chain
 from typing import Any
 
@@ -13,6 +14,7 @@ from acclimate.source import SourceBatches
 from acclimate.testing import TinyClassifier, tiny_batches, tiny_source
 
 SIZE, BATCH = 23, 5
+ORDER = [[5, 17, 8, 19, 9], [0, 11, 13, 14, 10], [22, 18, 2, 3, 1], [12, 7, 4, 15, 6]]
 
 
 class Items(Dataset[Any]):
@@ -68,6 +70,38 @@ def test_epochs_are_shuffled_and_whole(kind: str) -> None:
     assert drawn != labels(SourceBatches(KINDS[kind](), BATCH, seed=4), 8)
 
 
+def test_the_order_of_a_seed_is_for_ever() -> None:
+    """State files hold a position in it and no more, so another order would spoil them."""
+    assert labels(SourceBatches(tensors(), BATCH, seed=3), 4) == ORDER
+
+
+@pytest.mark.parametrize("method", [acclimate.RMT, acclimate.GTTA])
+def test_the_adapters_seed_orders_what_it_takes(method: Any) -> None:
+    def taken_with(seed: int) -> dict[str, list[list[float]]]:
+        taken: list[list[float]] = []
+
+        class Listening(method):  # type: ignore[misc]
+            def take_source(self, batch: Any) -> Any:
+                taken.append(batch[0][:, 0, 0, 0].tolist())
+                return super().take_source(batch)
+
+        options: dict[str, Any] = {"batch_size": 8, "updates": 5, "seed": seed}
+        if method is acclimate.RMT:
+            options |= {"warmup_samples": 16, "prototype_samples": 16, "lambda_ce": 1.0}
+        adapter = Listening(TinyClassifier(), **options).prepare(tiny_source(40))
+        adapter(tiny_batches(1)[0])
+        replayed = taken[-5:]
+        assert len(set(chain(*replayed))) == 40
+        if method is acclimate.RMT:
+            return {"prototypes": taken[:2], "warm-up": taken[2:4], "replay": replayed}
+        return {"replay": replayed}
+
+    first, again, other = taken_with(0), taken_with(0), taken_with(1)
+    assert first == again
+    for stage in first:
+        assert first[stage] != other[stage], stage
+
+
 @pytest.mark.parametrize("kind", [*KINDS, "batches"])
 def test_any_position_continues_alike(kind: str) -> None:
     make = batches if kind == "batches" else KINDS[kind]
@@ -119,6 +153,8 @@ def test_share_keeps_a_part() -> None:
         ([(torch.rand(4, 3, 8, 8) * 255, torch.zeros(4).long())], r"in \[0, 1\]"),
         ([(torch.rand(4, 1, 8, 8), torch.zeros(4).long())], "channels"),
         ([torch.rand(4, 3, 8, 8)], r"\(images, labels\)"),
+        ((torch.rand(6, 3, 8, 8), torch.arange(6)), "from 0 to 4, .* Got labels from 0 to 5"),
+        ((torch.linspace(0, 1.01, 960).view(5, 3, 8, 8), torch.arange(5)), r"from 0 to 1\.0"),
         ((torch.rand(9, 3, 8, 8), torch.full((9,), 2)), r"none of the classes \[0, 1, 3, 4\]"),
     ],
 )
@@ -156,3 +192,28 @@ def test_a_faulty_batch_in_replay_changes_nothing() -> None:
     source[4] = good
     adapter(batch)
     assert adapter.snapshot().counters["source_position"] == 6
+
+
+def test_a_loader_that_leaves_images_out_is_refused() -> None:
+    images, labels = tiny_source()
+    data = torch.utils.data.TensorDataset(images, labels)
+    sampler = torch.utils.data.SubsetRandomSampler(range(20))
+    with pytest.raises(acclimate.InputError, match="sampler of its own"):
+        SourceBatches(torch.utils.data.DataLoader(data, sampler=sampler), 8, seed=0)
+    subset = torch.utils.data.Subset(data, range(20))
+    assert len(SourceBatches(torch.utils.data.DataLoader(subset, shuffle=True), 8, seed=0)) == 20
+
+
+def test_a_pair_of_arrays_is_refused_with_what_to_do() -> None:
+    images, labels = (part.numpy() for part in tiny_source())
+    with pytest.raises(acclimate.InputError, match=r"torch\.from_numpy"):
+        SourceBatches((images, labels), 8, seed=0)
+
+
+def test_an_adapter_that_replays_can_be_copied() -> None:
+    options = {"batch_size": 8, "warmup_samples": 16, "lambda_ce": 1.0}
+    adapter = acclimate.RMT(TinyClassifier(), **options).prepare(tiny_source())
+    first, second = tiny_batches(2)
+    adapter(first)
+    twin = copy.deepcopy(adapter)
+    assert torch.equal(twin(second), adapter(second))
