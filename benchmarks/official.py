@@ -15,7 +15,6 @@ command can be interrupted and continues with what is missing.
 import argparse
 import dataclasses
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +31,7 @@ from acclimate.allocator import keep_freed_memory
 from acclimate.bench.machine import describe_machine
 from acclimate.corruptions import CORRUPTIONS, corrupt
 from acclimate.data.cifar import read_cifar10
+from acclimate.files import whole_file
 from acclimate.models.resnet20 import ResNet20
 
 BATCH, SEVERITY, BOUND = 200, 5, 0.7
@@ -118,13 +118,6 @@ def run(
     return errors
 
 
-def write(path: Path, record: Mapping[str, Any]) -> None:
-    """Write a record; it appears whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(record, indent=1) + "\n")
-    os.replace(temporary, path)
-
-
 def read(path: Path, facts: Mapping[str, Any]) -> float | None:
     """Return the mean error of a record, None if there is none, and raise if it is another's."""
     if not path.is_file():
@@ -203,7 +196,8 @@ def main() -> bool:
                 mean, seconds = statistics.mean(errors.values()), time.perf_counter() - start
                 record = {"facts": facts, "mean": mean, "errors": errors}
                 record |= {"seconds": round(seconds, 1), "machine": describe_machine()}
-                write(path, record)
+                with whole_file(path) as temporary:
+                    temporary.write_text(json.dumps(record, indent=1) + "\n")
                 console.print(f"{name}, seed {seed}: {mean:.2f} % in {seconds:.0f} s")
             means[name].append(mean)
     table, good = compare(means, reference)
