@@ -44,7 +44,8 @@ def test_a_method_of_ones_own() -> None:
     assert acclimate.get_method("pseudo-label") is PseudoLabel
     assert "pseudo-label" in acclimate.method_names()
     acclimate.register(PseudoLabel)  # once more does no harm
-    check_adapter(PseudoLabel, threshold=0.1)
+    for options in ({}, {"precision": "bf16"}, {"window": 4}):
+        check_adapter(PseudoLabel, threshold=0.1, **options)
 
 
 def test_the_contract_tells_what_is_wrong() -> None:

@@ -367,8 +367,8 @@ def slides_over_single_images(make: Make) -> None:
 
 @_check
 def exports_what_it_predicts(make: Make) -> None:
-    """The exported module is plain, independent, and predicts as ``predict`` does."""
-    adapter = make()
+    """The exported module is plain, independent, and predicts as ``predict`` does on batches."""
+    adapter = make(precision="fp32", window=None)
     first, second = _batches(adapter, 2)
     adapter(first)
     module = adapter.export()
@@ -384,7 +384,7 @@ def exports_what_it_predicts(make: Make) -> None:
 @_check
 def reports_steps(make: Make) -> None:
     """Observers hear of every step, do not change it, and can leave."""
-    watched, unwatched = make(), make()
+    watched, unwatched = make(window=None), make(window=None)
     reports: list[StepReport] = []
     handle = watched.observe(reports.append)
     first, second = _batches(watched, 2)
