@@ -52,11 +52,15 @@ def main() -> bool:
     promises = [
         (f"RMT leads TENT and BN-1 by {lead:.2f} points, at least {LEAD}", lead >= LEAD),
         ("two runs give the same numbers", first == second),
-        (f"one thread differs by {apart:.2f} points, at most {THREADS_MATTER}",
-         apart <= THREADS_MATTER),
-        (f"two threads take {minutes:.1f} minutes (one {single_minutes:.1f}), at most {MINUTES}",
-         minutes <= MINUTES),
-    ]  # fmt: skip
+        (
+            f"one thread differs by {apart:.2f} points, at most {THREADS_MATTER}",
+            apart <= THREADS_MATTER,
+        ),
+        (
+            f"two threads take {minutes:.1f} minutes (one {single_minutes:.1f}), at most {MINUTES}",
+            minutes <= MINUTES,
+        ),
+    ]
     console = Console(width=120)
     console.print(table)
     for promise, kept in promises:
